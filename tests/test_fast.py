@@ -27,7 +27,7 @@ def test_files_of_the_product_are_of_packages_or_are_modules() -> None:
 def test_importers_of_a_changed_package_are_tested_as_well(graph: grimp.ImportGraph) -> None:
     found = with_importers({"state/journal"}, graph)
 
-    assert {"state/journal", "state/durable", "state/shares"} <= found
+    assert {"state/journal", "state/durable", "state/partition"} <= found
     assert "member/swim" not in found
 
 

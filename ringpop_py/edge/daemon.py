@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ringpop_py.net.transport.network import Listener, Network
     from ringpop_py.net.transport.tracing import Tracing
     from ringpop_py.state.catalog.catalog import Catalog
-    from ringpop_py.state.keyspaces.stored import OpenedStore
+    from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.stores.rocks import RocksDatabase
     from ringpop_py.state.stores.store import Store
     from ringpop_py.state.tasks import Worker
@@ -504,8 +504,7 @@ async def _open_store(
         if store is None:
             return None
         from ringpop_py.state import tasks  # noqa: PLC0415
-        from ringpop_py.state.catalog import catalog  # noqa: PLC0415 - only for a store
-        from ringpop_py.state.keyspaces import stored  # noqa: PLC0415
+        from ringpop_py.state.catalog import catalog, stored  # noqa: PLC0415
         from ringpop_py.state.stores.metered import MeteredStore  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)

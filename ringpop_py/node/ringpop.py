@@ -56,9 +56,9 @@ if TYPE_CHECKING:
         OwnerReply,
         RequestOptions,
     )
+    from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.keyspaces.registry import Keyspaces
-    from ringpop_py.state.keyspaces.stored import OpenedStore
     from ringpop_py.state.placement.definition import Settings
     from ringpop_py.state.rows.batches import BatchFunction
     from ringpop_py.state.table.aggregations import Aggregation

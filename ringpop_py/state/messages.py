@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DESCRIBE: Final = "/keyspace/client/describe"
+OWNERS: Final = "/keyspace/client/owners"
 TELL: Final = "/keyspace/client/tell"
 """Have this daemon bring a message to an actor, and do not wait for the answer."""
 ROUTED: Final = {
@@ -91,6 +92,17 @@ class Description(Declared, frozen=True):
     generation: Natural
     partitions_count: Annotated[int, Meta(ge=1, le=PARTITIONS_READ_MAX)]
     routes: Routes
+
+
+class OwnersRequest(Declared, frozen=True):
+    """Asks which member serves each partition; the answer is a `PartitionOwners`.
+
+    Attributes:
+        after: wait until the epoch of the assignment is above this one, while the call lasts.
+    """
+
+    keyspace: Text
+    after: Natural | None = None
 
 
 class _Answer(Declared, frozen=True):

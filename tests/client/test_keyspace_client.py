@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.address import Address
     from ringpop_py.net.transport.channel import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.state.placement.table import PartitionOwners
 
 T = TypeVar("T")
 
@@ -455,3 +456,19 @@ def test_a_client_without_a_key_uses_no_keyspace_of_the_cluster() -> None:
         KeyspaceClient(client, "~shuffles").close()
     with Client("127.0.0.1:1", cluster_key="file") as client:
         KeyspaceClient(client, "~shuffles").close()  # a member judges
+
+
+async def test_owners_are_told_and_waited_for_until_they_have_changed() -> None:
+    async with nodes("a", "b") as (a, b):
+
+        def watch(keyspace: KeyspaceClient) -> list[PartitionOwners]:
+            now = keyspace.partition_owners()
+            same = keyspace.partition_owners(after=now.epoch, timeout_s=1.5)
+            trio.from_thread.run_sync(a.drain)
+            return [now, same, keyspace.partition_owners(after=now.epoch, timeout_s=5)]
+
+        now, same, later = await in_thread(b.address, watch)
+
+        assert now == same
+        assert sorted([*now.of("a"), *now.of("b")]) == list(range(8))
+        assert later.epoch > now.epoch

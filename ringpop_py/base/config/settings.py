@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from ringpop_py.base import rules
 from ringpop_py.base.address import HOST_PATTERN, Address, DnsLookup, Host
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.rules import SECONDS, Checked, Rule, ruled
 
 Consistency = Literal["keys", "checksum", "none"]
@@ -171,6 +172,25 @@ class GossipConfig(Checked):
         """Return this configuration with all parts off that go beyond Ringpop."""
         parts = [part.name for part in fields(self) if isinstance(part.default, bool)]
         return replace(self, **dict.fromkeys(parts, False))
+
+    def dead_after(self, seconds: float) -> GossipConfig:
+        """Return this configuration, changed so that a silent member is faulty after *seconds*.
+
+        The time is approximate: it is the time of a probe, and the rest is for the suspect to
+        refute. With ``evidence``, a member whose machine refuses connections is declared faulty
+        sooner.
+
+        Raises:
+            ConfigError: if the time is shorter than a probe.
+        """
+        probe_s = self.period_s + self.ping_timeout_s + self.ping_req_timeout_s
+        if seconds <= probe_s:
+            raise ConfigError(
+                f"a member cannot be declared faulty after {seconds:g} s of silence: a"
+                f" probe takes up to {probe_s:g} s here; allow more, or shorten the timeouts"
+            )
+        # Confirmations by other members would shorten the time, or lengthen it if they are missing.
+        return replace(self, suspect_s=seconds - probe_s, confirmations=False)
 
 
 _LAN: Final = GossipConfig(

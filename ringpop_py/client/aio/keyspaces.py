@@ -6,18 +6,19 @@ It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, over connections of i
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ringpop_py.base.arguments import checked_kind, checked_text
 from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.values import requests as messages
-from ringpop_py.base.values.declared import replace
+from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, value_of
 from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.client.aio.dispatcher import AsyncClientDispatcher
 from ringpop_py.client.lines.concurrent import AsyncClosing, now
 from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
-from ringpop_py.state.messages import TELL
+from ringpop_py.state.messages import OWNERS, TELL, OwnersRequest
+from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
     MailIds,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.actors.mail import Mail
 
 T = TypeVar("T")
+LAST_CALL_S: Final = 1.0
+"""With less time than this left, a daemon is not asked once more whether owners have changed."""
 
 
 class AsyncKeyspaceClient(AsyncClosing):
@@ -234,6 +237,26 @@ class AsyncKeyspaceClient(AsyncClosing):
             return scattered(groups, known(results))
 
         return await self.until(timeout_s, write)
+
+    # Who serves what.
+
+    async def partition_owners(
+        self, *, after: int | None = None, timeout_s: float | None = None
+    ) -> PartitionOwners:
+        """Return which member serves each partition; see `Keyspace.partition_owners`."""
+        body = encode(OwnersRequest(self.name, after))
+
+        async def ask(deadline: float) -> PartitionOwners:
+            while True:
+                result = await self.dispatcher.ask_any(
+                    OWNERS, b"", body, deadline, changes_state=False
+                )
+                found = convert(PartitionOwners, result)
+                # A daemon waits as long as one call may take, which may be less.
+                if after is None or found.epoch > after or now() + LAST_CALL_S > deadline:
+                    return found
+
+        return await self.until(timeout_s, ask)
 
     # Requests to the node that has the state of their key.
 

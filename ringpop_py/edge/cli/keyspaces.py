@@ -33,6 +33,7 @@ SETTINGS: Final[dict[str, tuple[type, str, str]]] = {
     "min_cluster_size": (int, "N", "assign nothing before there are N members (1)"),
     "max_keys_per_partition": (int, "N", "refuse further keys (no limit)"),
     "checkpoint_interval_s": (float, "S", "seconds between checkpoints of a partition (10)"),
+    "virtual_nodes": (int, "N", "points of a member on the ring of --strategy ring (128)"),
     "merge": (str, "RULE", "in memory: which value survives a split (last_writer_wins)"),
 }
 """The settings that are flags of ``keyspace create``: type, metavar, help. The node checks them."""

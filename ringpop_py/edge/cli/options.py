@@ -41,9 +41,11 @@ KNOWN: Final = {
     **{group: tuple(f.name for f in fields(base)) for group, base in GROUPS.items()},
 }
 """The names that a file may have: at its top, and in each table."""
-_FORMS: Final = {"http_hosts": "http_hosts, a list", "label": "labels, a table"} | {
-    f"gossip.{name}_s": f"gossip.{name}_s, in seconds" for name in PERIODS
-}
+_FORMS: Final = (
+    {"http_hosts": "http_hosts, a list", "label": "labels, a table"}
+    | {f"gossip.{name}_s": f"gossip.{name}_s, in seconds" for name in PERIODS}
+    | {"dead_after_s": "gossip.suspect_s, with gossip.confirmations = false"}
+)
 """How a file has settings that their flags write in another way, by `dest`."""
 FLAGS_ALONE: Final = {"app", "config", "gc_threshold", "log_format", "log_level"}
 """Flags that a file cannot set, because they are not part of a `Config`."""
@@ -105,6 +107,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--consistency", dest="proxy.consistency", metavar="keys|checksum|none", help=text)
     text = "seconds to wait for open requests when the node ends (30)"
     add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
+    text = "declare a member faulty that was silent for about S seconds (a few, by the preset)"
+    add("--dead-after", dest="dead_after_s", type=seconds, metavar="S", help=text)
     text = "hold rows of shuffles in FOLDER, in a process beside the node"
     add("--shuffle-folder", dest="shuffle.folder", metavar="FOLDER", help=text)
     for flag, dest, text in (
@@ -156,6 +160,8 @@ def config_from(options: argparse.Namespace) -> Config:
         hosts = parse_hosts(flags.pop("hosts_file"))
         below = replace(below, hosts=(*below.hosts, *hosts), hosts_file=None)
     config = _with_flags(below, flags, names_cluster=names_cluster)
+    if "dead_after_s" in flags:
+        config = replace(config, gossip=config.gossip.dead_after(flags["dead_after_s"]))
     if config.hosts_file is not None:
         read_hosts_file(config.hosts_file)  # an error ends the command before anything is started
     return config

@@ -117,12 +117,14 @@ class Query:
         """Return whether the flag *name* is set. Raises Refusal."""
         return bool(self._parsed(name, _FLAG, self._values.get(name, "false").lower()))
 
-    def number(self, name: str, *, default: int, maximum: int) -> int:
-        """Return the whole number *name*, from 1 to *maximum*. Raises Refusal."""
+    def number(self, name: str, *, default: int, maximum: int, minimum: int = 1) -> int:
+        """Return the whole number *name*, from *minimum* to *maximum*. Raises Refusal."""
         if name not in self._values:
             return default
-        rule, digits = whole(1, maximum), len(str(maximum))
-        short = rule._replace(read=lambda text: rule.read(text) if len(text) <= digits else 0)
+        rule, digits = whole(minimum, maximum), len(str(maximum))
+        short = rule._replace(
+            read=lambda text: rule.read(text) if len(text) <= digits else minimum - 1
+        )
         return int(self._parsed(name, short, self._values[name]))
 
     @property

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import KeyspaceError
+from ringpop_py.base.rules import NUMBER_MAX
 from ringpop_py.base.values.operations import Change, Outcome, Value
 from ringpop_py.base.values.packed import a_list, a_map, a_text
 from ringpop_py.base.values.requests import value_of as unpacked
@@ -76,6 +77,7 @@ class HttpRoutes:
             "/streams": {"GET": self._streams},
             "/keyspaces": {"GET": self._keyspaces},
             of: {"GET": self._keyspace, "PUT": self._create, "DELETE": self._drop},
+            f"{of}/owners": {"GET": self._owners},
             f"{of}/keys": {"GET": self._scan},
             f"{of}/get-many": {"POST": self._get_many},
             f"{of}/update-many": {"POST": self._update_many},
@@ -134,6 +136,16 @@ class HttpRoutes:
             "owners": dict(sorted(keyspace.table.counts().items())),
         }
         return wanted.answer(summary_of(keyspace) | counts)
+
+    async def _owners(self, request: Request) -> Response:
+        wanted, query = Wanted(request), Query(request, "after", "timeout_s")
+        keyspace = await self._open(request)
+        # Each epoch is above -1: without the parameter nothing is waited for.
+        after = query.number("after", default=-1, minimum=0, maximum=NUMBER_MAX)
+        found = await keyspace.partition_owners(after=after, timeout_s=query.timeout_s)
+        by_member = {name: found.of(name) for name in sorted({*found.members} - {""})}
+        unserved = found.of("")
+        return wanted.answer({"epoch": found.epoch, "owners": by_member, "unserved": unserved})
 
     async def _create(self, request: Request) -> Response:
         wanted, _ = Wanted(request), Query(request)
@@ -368,6 +380,6 @@ def summary_of(keyspace: Keyspace) -> dict[str, Any]:
         "generation": keyspace.generation,
         "partitions": keyspace.partitions,
         "online": counts.total(),
-        "here": counts[keyspace.node_name],
-        "epoch": max(row.epoch for row in table),
+        "here": counts[keyspace.owners.node_name],
+        "epoch": table.epoch,
     }

@@ -160,7 +160,7 @@ class Stream:
             return []
         usable = [split for split in splits if label_of(split).isprintable()][:SPLITS_MAX]
         self._names = frozenset(usable)
-        owner_of, us = self._keyspace.owner_of, self._keyspace.node_name
+        owner_of, us = self._keyspace.owner_of, self._keyspace.owners.node_name
         ours = [split for split in usable if owner_of(self.source_of(split)) == us]
         for split in self._readers.keys() - set(ours):
             self._readers[split][1].cancel()

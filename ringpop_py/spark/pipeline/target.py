@@ -21,8 +21,8 @@ from ringpop_py.base.values.requests import decode_results
 from ringpop_py.client.sync.client import Client
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.state.messages import DESCRIBE
+from ringpop_py.state.placement.assignment import placed
 from ringpop_py.state.placement.definition import Definition
-from ringpop_py.state.placement.strategies import assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,7 +107,7 @@ class PipelineTarget:
         members = self._members()
         if not self._is_there():
             definition = Definition(name=self.keyspace.name, **self.keyspace.settings)
-            owners = assign(definition.strategy, definition.partitions, members)
+            owners = placed(definition, members)
             return TargetOwnership(owners, planned=True)
         table = self._ask("/admin/keyspaces/table", {"name": self.keyspace.name})
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])

@@ -22,9 +22,9 @@ from ringpop_py.state.placement.assignment import (
     Assignment,
     check_cluster_size,
     effective_owners,
+    placed,
     plan_moves,
 )
-from ringpop_py.state.placement.strategies import assign
 from ringpop_py.state.placement.table import PartitionStatus
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def rebalance(
     members = host.members()
     if not host.assignments.recorded:
         check_cluster_size(members, host.definition.min_cluster_size, assigned=host.table.assigned)
-        target = assign(host.definition.strategy, host.definition.partitions, members)
+        target = placed(host.definition, members)
         plan = plan_moves(host.table.owners(), target, max_moves=max_moves)
         return replace(plan, note=BY_ITSELF)
     newest = await _settled(host, members)

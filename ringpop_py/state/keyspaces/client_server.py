@@ -13,7 +13,16 @@ from ringpop_py.base.values.operations import WriteRun
 from ringpop_py.base.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.actors.mail import Mail
-from ringpop_py.state.messages import DESCRIBE, ROUTED, TELL, Description, Routes, encode_answer
+from ringpop_py.state.messages import (
+    DESCRIBE,
+    OWNERS,
+    ROUTED,
+    TELL,
+    Description,
+    OwnersRequest,
+    Routes,
+    encode_answer,
+)
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest, fitting
 
 if TYPE_CHECKING:
@@ -64,6 +73,7 @@ class ClientServer:
         """Return the handlers by endpoint."""
         return {
             DESCRIBE: self._describe,
+            OWNERS: self._owners,
             ROUTED[messages.APPLY]: self._apply,
             ROUTED[messages.READ]: self._read,
             ROUTED[messages.SCAN]: self._scan,
@@ -92,6 +102,17 @@ class ClientServer:
         others = keyspace.members[:OTHERS_MAX]
         routes = self._routes(keyspace, range(keyspace.partitions), others)
         return Description(keyspace.generation, keyspace.partitions, routes)
+
+    async def _owners(self, incoming: IncomingCall) -> Answer:
+        asked = decode(OwnersRequest, incoming.arg3)
+        result: object
+        try:
+            keyspace = await self._find(asked.keyspace, incoming.identity)
+            time_left_s = _time_left_s(incoming)
+            result = await keyspace.partition_owners(after=asked.after, timeout_s=time_left_s)
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
         request = ApplyRequest.decode(incoming.arg3)

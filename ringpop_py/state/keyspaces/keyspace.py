@@ -23,6 +23,7 @@ from ringpop_py.state.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring
 from ringpop_py.state.actors.host import ActorHost
 from ringpop_py.state.keyspaces.owners import KeyspaceOwners
 from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
     ReadsOf,
@@ -155,11 +156,6 @@ class Keyspace:
         return self._host.definition
 
     @property
-    def node_name(self) -> str:
-        """The name of this node."""
-        return self._node.name
-
-    @property
     def members(self) -> Sequence[str]:
         """The members that may own partitions now, as far as this node knows."""
         return self._host.members()
@@ -180,6 +176,27 @@ class Keyspace:
     def owner_of(self, key: str) -> str:
         """Return the member that owns *key*, as far as this node knows; empty if there is none."""
         return self.destination(self.partition_of(key))
+
+    async def partition_owners(
+        self, *, after: int | None = None, timeout_s: float | None = None
+    ) -> PartitionOwners:
+        """Return which member serves each partition, as far as this node knows.
+
+        Args:
+            after: wait until the epoch of the assignment is above this one, and no longer than
+                *timeout_s*: the answer may have the same epoch. By default it does not wait.
+
+        Raises:
+            KeyspaceUnknown: if the keyspace was dropped.
+        """
+        with trio.move_on_at(self._deadline(timeout_s)):
+            while after is not None and self.table.epoch <= after:
+                # `changed` first: what changes after this line wakes us.
+                changed, why = self._host.changed, self._host.why_nobody(0)
+                if isinstance(why, KeyspaceUnknown):
+                    raise why
+                await changed.wait()
+        return PartitionOwners(self.table.epoch, self.table.owners())
 
     async def wait_assigned(self) -> None:
         """Return when partitions have been assigned, which takes *min_cluster_size* members.

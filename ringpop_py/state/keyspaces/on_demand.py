@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.member.drain import Work
+    from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.registry import Keyspaces
-    from ringpop_py.state.keyspaces.stored import OpenedStore
     from ringpop_py.state.shares.view import NodeView
 
 ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")

@@ -28,9 +28,13 @@ class KeyspaceOwners:
 
     This node is an owner only while it serves the partition, so that a handler finds the state of
     the request's key at its own node.
+
+    Attributes:
+        node_name: the name of this node.
     """
 
     def __init__(self, node: NodeView, host: Host) -> None:
+        self.node_name = node.name
         self._node = node
         self._host = host
 

@@ -23,13 +23,13 @@ from ringpop_py.net.security.permits import check_name, check_use
 from ringpop_py.net.wire.calls import NODE_SERVICE
 from ringpop_py.state.catalog.catalog import CatalogEntry, created
 from ringpop_py.state.catalog.quota import Quota
+from ringpop_py.state.catalog.stored import StoredKeyspaces
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.keyspaces.client_server import ClientServer, Elsewhere
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
 from ringpop_py.state.keyspaces.gossip import GossipDriver
 from ringpop_py.state.keyspaces.shares import Shares, contain
 from ringpop_py.state.keyspaces.states import States
-from ringpop_py.state.keyspaces.stored import StoredKeyspaces
 from ringpop_py.state.memory.host import MemoryHost, check_settings
 from ringpop_py.state.memory.merge_rules import MergeRules
 from ringpop_py.state.messages import role_for
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.member import Member
     from ringpop_py.route.proxy.owners import KeyOwners
     from ringpop_py.state.catalog.catalog import Catalog
+    from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.keyspaces.shares import Share
-    from ringpop_py.state.keyspaces.stored import OpenedStore
     from ringpop_py.state.placement.definition import Definition
     from ringpop_py.state.placement.table import TableRow
     from ringpop_py.state.shares.view import NodeView

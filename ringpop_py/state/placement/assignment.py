@@ -6,7 +6,7 @@ Rules for this file: values in, values out. Other modules record assignments and
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
@@ -163,7 +163,7 @@ class Assignments:
         assigned = assigned or self.newest is not None
         check_cluster_size(members, self.definition.min_cluster_size, assigned=assigned)
         if not self.recorded:
-            return assign(self.definition.strategy, self._count, members)
+            return placed(self.definition, members)
         return effective_owners(self.newest, members) if self.newest is not None else None
 
     def wanted(self, members: Sequence[str]) -> Assignment | None:
@@ -175,7 +175,7 @@ class Assignments:
         if not self.recorded or not members:
             return None
         if self.newest is None:
-            return Assignment(1, assign(self.definition.strategy, self._count, members))
+            return Assignment(1, placed(self.definition, members))
         # Successors are recorded, too: otherwise members that return would get all partitions back.
         owners = effective_owners(self.newest, members)
         if self.definition.automatic:
@@ -186,11 +186,20 @@ class Assignments:
 
     def target(self, members: Sequence[str], current: Sequence[str]) -> tuple[str, ...]:
         """Return the owners to which a rebalance from *current* owners should lead."""
-        strategy = self.definition.strategy
-        if strategy == "round_robin":
+        definition = self.definition
+        if definition.strategy == "round_robin":
             # It is only for the first time: later it would move many partitions for no gain.
-            strategy = "average"
-        return assign(strategy, self._count, members, current)
+            definition = replace(definition, strategy="average")
+        return placed(definition, members, current)
+
+
+def placed(
+    definition: Definition, members: Iterable[str], current: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the owner that each partition should have, as `assign` does for that keyspace."""
+    virtual_nodes = definition.virtual_nodes
+    count = definition.partitions
+    return assign(definition.strategy, count, members, current, virtual_nodes=virtual_nodes)
 
 
 # -- from one to another -------------------------------------------------------------------

@@ -14,6 +14,10 @@ from ringpop_py.base.rules import Checked, Rule, ruled
 from ringpop_py.state.placement.keys import PARTITIONS_MAX
 
 Mode = Literal["durable", "memory"]
+RING: Final = "ring"
+VIRTUAL_NODES: Final = 128
+"""The points of a member on the ring of the strategy ``ring``, unless others are set."""
+VIRTUAL_NODES_MAX: Final = 4096
 NAME_CHARACTERS_MAX: Final = 100
 NAME_QUOTED_MAX: Final = 200
 """The longest name after percent-encoding, since a store keeps it as one part of a key."""
@@ -64,6 +68,7 @@ class Settings(TypedDict, total=False):
     max_keys_per_partition: int | None
     checkpoint_interval_s: float
     merge: str
+    virtual_nodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +94,7 @@ class Definition(Checked):
         merge: memory mode's rule for a key that both sides of a partitioned network have written:
             a name in `ringpop_py.state.table.joins.RULES`, or of a rule that all members
             registered.
+        virtual_nodes: the points of a member on the ring of the strategy ``ring``.
         creator: who created it, if keys proved that it was a client: its certificate's name. It is
             no setting.
         revision: how often an admin has changed *min_cluster_size*. It is no setting, either.
@@ -105,15 +111,24 @@ class Definition(Checked):
     )
     checkpoint_interval_s: float = ruled(10.0, _INTERVAL)
     merge: str = ruled("last_writer_wins", _MERGE)
+    virtual_nodes: int = ruled(VIRTUAL_NODES, _exactly(rules.whole(1, VIRTUAL_NODES_MAX)))
     creator: str = ruled("", _TERM)
     revision: int = ruled(0, None)
+
+    def _problem(self) -> str:
+        if self.virtual_nodes != VIRTUAL_NODES and self.strategy != RING:
+            return f"virtual_nodes is a setting of the strategy {RING}, not of {self.strategy}"
+        return ""
 
     def as_record(self) -> dict[str, object]:
         """Return the settings, and the creator if there is one, as a map that `of_record` reads."""
         record = asdict(self)
         del record["revision"]
+        # Members of an earlier version know neither.
         if not self.creator:
             del record["creator"]
+        if self.virtual_nodes == VIRTUAL_NODES:
+            del record["virtual_nodes"]
         return record
 
     def fixed_settings(self) -> dict[str, object]:
@@ -154,7 +169,8 @@ class Definition(Checked):
 
     def difference_from(self, other: Definition) -> str:
         """Describe the settings in which *other* differs; empty if it does not differ."""
-        mine, theirs = self.fixed_settings(), other.fixed_settings()
+        usual = {"virtual_nodes": VIRTUAL_NODES}
+        mine, theirs = usual | self.fixed_settings(), usual | other.fixed_settings()
         return ", ".join(
             f"{name} {mine[name]!r} instead of {theirs[name]!r}"
             for name in mine

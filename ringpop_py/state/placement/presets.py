@@ -18,12 +18,11 @@ await ringpop.open_keyspace("symbols", **ripple.settings)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.state.placement.definition import Definition, Settings
-from ringpop_py.state.placement.strategies import RING_POINTS_COUNT
+from ringpop_py.state.placement.definition import VIRTUAL_NODES, Definition, Settings
 
 if TYPE_CHECKING:
     from ringpop_py.base.config.settings import GossipConfig
@@ -47,44 +46,24 @@ class KeyspacePreset:
     dead_after_s: float | None = None
 
     def gossip(self, base: GossipConfig) -> GossipConfig:
-        """Return *base*, changed so that a silent member is declared faulty after `dead_after_s`.
-
-        The time is approximate: it is the time of a probe, and the rest is for the suspect to
-        refute. If *base* uses ``evidence``, a member whose machine refuses connections is declared
-        faulty sooner.
+        """Return *base*, changed so that a silent member is faulty after `dead_after_s`, if set.
 
         Raises:
             ConfigError: if the time is shorter than a probe.
         """
-        if self.dead_after_s is None:
-            return base
-        probe_s = base.period_s + base.ping_timeout_s + base.ping_req_timeout_s
-        if self.dead_after_s <= probe_s:
-            raise ConfigError(
-                f"a member cannot be declared faulty after {self.dead_after_s:g} s of silence: a"
-                f" probe takes up to {probe_s:g} s here; allow more, or shorten the timeouts"
-            )
-        # Confirmations by other members would shorten the time, or lengthen it if they are missing.
-        return replace(base, suspect_s=self.dead_after_s - probe_s, confirmations=False)
+        return base if self.dead_after_s is None else base.dead_after(self.dead_after_s)
 
 
 def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
     """Return the preset *name* with these *parameters*, named as in its document.
 
     Raises:
-        ConfigError: if there is no such preset or parameter, or a value cannot be used; also if
-            *virtual_nodes* is not 128, because the members of a cluster share one ring.
+        ConfigError: if there is no such preset or parameter, or a value cannot be used.
     """
     design = KEYSPACE_PRESETS.get(name)
     if design is None:
         raise ConfigError(f"no preset is called {name!r}; there are {', '.join(KEYSPACE_PRESETS)}")
     found = _parameters(name, design.parameters, parameters)
-    points_count = found.pop("virtual_nodes", RING_POINTS_COUNT)
-    if points_count != RING_POINTS_COUNT:
-        raise ConfigError(
-            f"virtual_nodes is {RING_POINTS_COUNT} here, not {points_count!r}: all keyspaces share"
-            " one ring; leave it out"
-        )
     dead_after_s = None
     for time, count_a_second in _TIMES_A_SECOND.items():
         value = found.pop(time, None)
@@ -119,7 +98,7 @@ KEYSPACE_PRESETS: Final[dict[str, Design]] = {
             "total_partitions": ("partitions", 128),
             "heartbeat_timeout_sec": ("", 30),
             "checkpoint_interval_sec": ("checkpoint_interval_s", 10),
-            "virtual_nodes": ("", RING_POINTS_COUNT),
+            "virtual_nodes": ("virtual_nodes", VIRTUAL_NODES),
             "max_keys_per_partition": ("max_keys_per_partition", 2_000),
         },
     ),

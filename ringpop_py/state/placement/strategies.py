@@ -5,8 +5,8 @@ Each strategy strikes a different balance between few moves and even shares:
 - ``balanced``: every member ranks every partition by a hash of the two. The best pairs come first,
   while the member has room. Shares differ by one at most, with hardly more moves than necessary.
   The default.
-- ``ring``: the partition is hashed on a ring with 128 points a member. Exactly what a member gains
-  or loses moves, at the price of uneven shares.
+- ``ring``: the partition is hashed on a ring with *virtual_nodes* points a member. Exactly what a
+  member gains or loses moves, at the price of uneven shares; more points make them more even.
 - ``range``: neighbours stay together. Members own contiguous ranges, and most of the borders move
   with each member.
 - ``round_robin``, ``average``: dealt out in turn. The owners are *recorded*: a change of members
@@ -28,15 +28,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ringpop_py.base.errors import ConfigError, NoOwner
+from ringpop_py.state.placement.definition import RING, VIRTUAL_NODES
 from ringpop_py.state.placement.keys import PARTITIONS_MAX, hash_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
-
-RING_POINTS_COUNT: Final = 128
-"""The points of a member on the ring that the strategy ``ring`` uses."""
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -90,6 +88,8 @@ def assign(
     partitions_count: int,
     members: Iterable[str],
     current: Sequence[str] | None = None,
+    *,
+    virtual_nodes: int = VIRTUAL_NODES,
 ) -> tuple[str, ...]:
     """Return the owner that each partition should have.
 
@@ -97,6 +97,7 @@ def assign(
         members: in any order; a name that occurs twice counts once.
         current: the present owner of each partition, or `NOBODY`. Only ``average`` uses it; owners
             that are not members lose their partitions.
+        virtual_nodes: the points of a member. Only ``ring`` uses it.
 
     Raises:
         NoOwner: if there are no members.
@@ -108,6 +109,8 @@ def assign(
     names = in_order(members)
     if not names:
         raise NoOwner("no member is in the ring, so no partition can have an owner; start a member")
+    if strategy == RING:
+        return tuple(names[i] for i in _ring(partitions_count, names, current, virtual_nodes))
     return tuple(names[index] for index in place(partitions_count, names, current))
 
 
@@ -194,19 +197,24 @@ def _balanced(count: int, names: tuple[str, ...], _current: Sequence[str] | None
 # -- ring and range ------------------------------------------------------------------------
 
 
-def _ring(count: int, names: tuple[str, ...], _current: Sequence[str] | None) -> Iterable[int]:
+def _ring(
+    count: int,
+    names: tuple[str, ...],
+    _current: Sequence[str] | None,
+    points_count: int = VIRTUAL_NODES,
+) -> Iterable[int]:
     """Choose the member of the first point at or after the partition's hash, once around."""
-    points = np.concatenate([_points(name) for name in names])
+    points = np.concatenate([_points(name, points_count) for name in names])
     order = np.argsort(points, kind="stable")  # of equal points, the first name's comes first
     after = points[order].searchsorted(_partition_hashes(count))
-    found = order[after % len(points)] // RING_POINTS_COUNT
+    found = order[after % len(points)] // points_count
     return found.tolist()  # type: ignore[no-any-return] # NumPy says Any
 
 
 @lru_cache(maxsize=1024)
-def _points(name: str) -> NDArray[np.uint64]:
-    names = (hash_text(f"{name}-vnode-{point}") for point in range(RING_POINTS_COUNT))
-    points = np.fromiter(names, np.uint64, RING_POINTS_COUNT)
+def _points(name: str, count: int) -> NDArray[np.uint64]:
+    names = (hash_text(f"{name}-vnode-{point}") for point in range(count))
+    points = np.fromiter(names, np.uint64, count)
     points.flags.writeable = False
     return points
 
@@ -271,7 +279,7 @@ STRATEGIES: Final = {
     strategy.name: strategy
     for strategy in (
         Strategy("balanced", recorded=False, place=_balanced),
-        Strategy("ring", recorded=False, place=_ring),
+        Strategy(RING, recorded=False, place=_ring),
         Strategy("range", recorded=False, place=_range),
         Strategy("round_robin", recorded=True, place=_dealt),
         Strategy("average", recorded=True, place=_average),

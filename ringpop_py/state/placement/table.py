@@ -150,6 +150,24 @@ def merged(ours: TableRow, theirs: TableRow) -> TableRow:
     return replace(later, desired=ours.desired, checkpoint=checkpoint)
 
 
+class PartitionOwners(Declared, frozen=True):
+    """Which member serves each partition of a keyspace, as far as one member knows.
+
+    Attributes:
+        epoch: rises with each claim of any partition, and so with each change of an owner: from any
+            member, of two answers about one generation the one with the greater epoch has the later
+            owners. Equal epochs mean equal owners once news have spread, which takes a moment.
+        members: by partition; empty where a partition is on its way, or no member serves it.
+    """
+
+    epoch: Natural
+    members: tuple[Text, ...]
+
+    def of(self, member: str) -> list[int]:
+        """Return the partitions that *member* serves."""
+        return [number for number, name in enumerate(self.members) if name == member]
+
+
 class ServedElsewhere(Exception):
     """Another member serves the partition: *row*, as `to_rows` makes it, names that member.
 
@@ -171,6 +189,7 @@ class Table:
 
     Attributes:
         digest: a sum over the rows' fingerprints, equal for equal facts, whatever their history.
+        epoch: of the assignment: the sum of the rows' epochs; see `PartitionOwners`.
     """
 
     def __init__(self, keyspace: str, generation: int, partitions_count: int) -> None:
@@ -180,6 +199,7 @@ class Table:
         self._rows = [TableRow(partition) for partition in range(partitions_count)]
         self._fingerprints = [row.fingerprint for row in self._rows]
         self.digest = sum(self._fingerprints) & _DIGEST_MASK
+        self.epoch = 0
         self._claimed = False
 
     def __len__(self) -> int:
@@ -240,6 +260,7 @@ class Table:
     def _replace(self, row: TableRow) -> None:
         at = row.partition
         before, after = self._fingerprints[at], row.fingerprint
+        self.epoch += row.epoch - self._rows[at].epoch
         self._rows[at] = row
         self._fingerprints[at] = after
         # A sum, so that one row's change costs the same whatever the number of partitions.

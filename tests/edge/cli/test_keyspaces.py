@@ -177,7 +177,7 @@ def test_show_has_the_settings_and_what_each_member_has_done() -> None:
 
 
 def test_flags_override_what_a_preset_has() -> None:
-    flags = dict.fromkeys(("partitions", "mode", "min_cluster_size", "merge"))
+    flags = dict.fromkeys(("partitions", "mode", "min_cluster_size", "merge", "virtual_nodes"))
     flags |= dict.fromkeys(("strategy", "max_keys_per_partition", "checkpoint_interval_s"))
     options = argparse.Namespace(name="x", preset="ripple", manual=True, **flags)
     options.partitions = 64
@@ -188,6 +188,7 @@ def test_flags_override_what_a_preset_has() -> None:
         "partitions": 64,
         "checkpoint_interval_s": 10,
         "max_keys_per_partition": 2000,
+        "virtual_nodes": 128,
         "automatic": False,
     }
 

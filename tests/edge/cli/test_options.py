@@ -6,10 +6,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.edge.cli.options import add_node_options, config_from
+from ringpop_py.member.swim.member import Status
+from tests.state.keyspaces.clusters import a_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +90,31 @@ def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None
     assert config.labels == (("rack", "7"), ("zone", "a"))
     assert config.state.handoffs_max == 7
     assert (config.state.keyspaces_max, config.state.partitions_max) == (1_000, 70_000)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("seconds", [30, 8])
+async def test_a_silent_member_is_declared_faulty_about_as_late_as_the_flag_says(
+    seconds: float,
+) -> None:
+    """As a worker of Ripple, whose coordinator counts it as dead after 30 s without a heartbeat."""
+    config = parse("--listen=127.0.0.1:3000", f"--dead-after={seconds}")
+    async with a_cluster(gossip=config.gossip) as cluster:
+        a, b, c = [await cluster.start(name) for name in "abc"]
+        for node in (a, b, c):
+            await node.wait_until(lambda node: len(node.ring) == 3)
+        cluster.hang("c")
+        silent_since = trio.current_time()
+        for node in (a, b):
+            await node.wait_until(lambda node: node.status_of("c") is Status.FAULTY)
+        took_s = trio.current_time() - silent_since
+
+    assert seconds - 2 < took_s < seconds + 5
+
+
+def test_a_member_cannot_be_dead_before_a_probe_of_it_has_ended() -> None:
+    with pytest.raises(ConfigError, match=r"after 1 s of silence: a probe takes up to 1\.7 s"):
+        parse("--listen=127.0.0.1:3000", "--dead-after=1")
 
 
 def test_a_store_is_named_by_a_flag_or_the_file(tmp_path: Path) -> None:

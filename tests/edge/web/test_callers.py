@@ -109,6 +109,7 @@ OWN = "/keyspaces/~shuffles"
 DOORS: Any = (
     ("GET", OWN, {}),
     ("PUT", OWN, {"json": {"partitions": 1}}),
+    ("GET", f"{OWN}/owners", {}),
     ("GET", f"{OWN}/keys", {}),
     ("POST", f"{OWN}/get-many", {"json": {"keys": ["x"]}}),
     ("POST", f"{OWN}/update-many", {"json": {"changes": [{"key": "x", "operation": "put"}]}}),

@@ -327,12 +327,32 @@ async def test_keyspaces_are_listed_and_described() -> None:
                 "partitions": 4,
                 "online": 4,
                 "here": 4,
-                "epoch": 1,
+                "epoch": 4,
             }
         }
         assert described["owners"] == {"n0": 4}
         assert described["statuses"]["online"] == 4
         assert described["definition"]["strategy"] == "balanced"
+
+
+async def test_who_serves_what_is_told_and_waited_for_until_it_has_changed() -> None:
+    async with a_node() as served:
+        await served.put("x", 1)
+        owners = f"{KEYS.removesuffix('/keys')}/owners"
+        now = (await served.http.get(owners)).json()
+        before = trio.current_time()
+        params = {"after": now["epoch"] - 1}
+        changed = (await served.http.get(owners, params=params)).json()
+        took_s = trio.current_time() - before
+        params = {"after": now["epoch"], "timeout_s": 3}
+        same = (await served.http.get(owners, params=params)).json()
+        refused = await served.http.get(owners, params={"after": "soon"})
+
+        assert now == changed == same
+        assert now == {"epoch": 4, "owners": {"n0": [0, 1, 2, 3]}, "unserved": []}
+        assert took_s < 1
+        assert trio.current_time() - before >= 3
+        assert (refused.status_code, "after is" in refused.json()["message"]) == (400, True)
 
 
 async def test_health_tells_members_partitions_and_epoch() -> None:

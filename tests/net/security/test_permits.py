@@ -39,7 +39,15 @@ from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.jobs import messages as jobs
 from ringpop_py.state.keyspaces.client_server import ClientServer
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
-from ringpop_py.state.messages import DESCRIBE, OF_RECORDS, ROUTED, TELL, decode_answer
+from ringpop_py.state.messages import (
+    DESCRIBE,
+    OF_RECORDS,
+    OWNERS,
+    ROUTED,
+    TELL,
+    OwnersRequest,
+    decode_answer,
+)
 from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
 from ringpop_py.state.stores.memory import MemoryStore
@@ -74,6 +82,7 @@ def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
     found[messages.APPLY] = b"", ApplyRequest(name, 1, ((0, (WRITE,)),)).encode()
     found[jobs.STAGE] = encode(jobs.StageHead(name, 1, "job", "1", 0, 1)), b""
     found[DESCRIBE] = b"", encode_value("msgpack", name)
+    found[OWNERS] = b"", encode(OwnersRequest(name))
     found[TELL] = found[messages.ACTOR]
     return found | {ROUTED[each]: found[each] for each in ROUTED}
 

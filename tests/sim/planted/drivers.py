@@ -62,7 +62,7 @@ DRIVER_BUGS: Final = (
         "        left = self.machine.answered(asked, reply, now_us(), store.trouble)\n"
         "        self.machine.tasks += left",
         "K10 K13",
-        "partitions-split:0:1",
+        "partitions-split:0:3",
     ),
     bug(
         "a release that is queued at rest is not begun",
@@ -102,8 +102,8 @@ DRIVER_BUGS: Final = (
         WRITER,
         "        self._give_up()\n        trio.lowlevel.reschedule(self._task)",
         "        trio.lowlevel.reschedule(self._task)",
-        "X",
-        "partitions:4:39",
+        "unit",
+        "unit:tests/state/durable/test_writer.py",
     ),
     bug(
         "a job whose task was cancelled wakes that task",
@@ -128,7 +128,7 @@ DRIVER_BUGS: Final = (
         "            with trio.move_on_at(deadline):\n",
         "            with trio.CancelScope():\n",
         "W2",
-        "partitions-sealed:0:1",
+        "partitions-sealed:0:5",
     ),
     bug(
         "a call that waits for a connection has no deadline",
@@ -145,7 +145,7 @@ DRIVER_BUGS: Final = (
         "        while not said and not self.failure:\n",
         "        if not said and not self.failure:\n",
         "K13",
-        "store-failing:0:2",
+        "store-failing:0:3",
     ),
     bug(
         "an earlier timer cuts a patient wait short",

@@ -69,7 +69,7 @@ KEYSPACE_BUGS: Final = (
         "        if reply is fx.StoreAnswer.WON and request.claim.journal == self._journal.name:\n",
         "        if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
         "K1 K2",
-        "partitions-split:0:1",
+        "partitions-split:0:2",
     ),
     _bug(
         "whatever is in the slot of a group counts as that group",
@@ -200,11 +200,11 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "a read rides on a group that is under way",
         DESK,
-        "        self._reads[job] = None\n\n    def forget",
+        "        self._reads[job] = None\n        return job\n",
         "        if self._in_hand:\n            self._riding.append(job)\n"
-        "        else:\n            self._reads[job] = None\n\n    def forget",
+        "        else:\n            self._reads[job] = None\n        return job\n",
         "K1",
-        "partitions-paused:0:2",
+        "partitions-paused:0:3",
     ),
     _bug(
         "reads that ride on nothing are answered",

@@ -25,14 +25,14 @@ SHUFFLE_BUGS: Final = (
         "a frame that its replica has refused is acknowledged",
         "shuffle",
         "U1",
-        "shuffles-slow:0:1",
+        "shuffles-slow:0:2",
         ("                if said != c.Said(Answer.OK.value):\n", "                if False:\n"),
     ),
     _bug(
         "a frame that came while its segment was closed counts",
         "shuffle",
         "U1",
-        SLOW,
+        "shuffles-slow:0:5",
         (
             "        return counts and self.member.may_append(uid, number)\n",
             "        return counts\n",

@@ -24,6 +24,7 @@ def test_ripple_has_its_documents_defaults() -> None:
         "partitions": 128,
         "checkpoint_interval_s": 10,
         "max_keys_per_partition": 2_000,
+        "virtual_nodes": 128,
     }
     assert ripple.dead_after_s == 30
 
@@ -58,6 +59,7 @@ def test_volley_has_256_key_groups_in_ranges() -> None:
         ("fixed", "MINIMUM_CLUSTER_SIZE", "min_cluster_size", 5),
         ("volley", "max_key_groups", "partitions", 128),
         ("volley", "numWorkers", "min_cluster_size", 3),
+        ("ripple", "virtualNodes", "virtual_nodes", 64),
     ],
 )
 def test_parameters_have_the_names_of_the_documents(
@@ -71,7 +73,7 @@ def test_parameters_have_the_names_of_the_documents(
 @pytest.mark.parametrize(
     ("preset", "parameters", "says"),
     [
-        ("ripple", {"virtual_nodes": 64}, "virtual_nodes is 128 here, not 64"),
+        ("ripple", {"virtual_nodes": 0}, "virtual_nodes is a whole number"),
         ("ripple", {"partitions": 64}, "no parameter 'partitions'; it has total_partitions"),
         ("ripple", {"heartbeat_timeout": 1, "heartbeat_timeout_sec": 1}, "twice"),
         ("ripple", {"heartbeat_timeout_sec": 0}, "heartbeat_timeout_sec is a number above 0"),

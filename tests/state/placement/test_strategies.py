@@ -182,6 +182,17 @@ def test_the_ring_has_128_points_a_member_named_as_ripple_names_them() -> None:
     assert owners == tuple(points[at % len(points)][1] for at in after)
 
 
+def test_the_more_virtual_nodes_the_more_even_the_ring() -> None:
+    names = [f"w{number}" for number in range(16)]
+
+    def busiest(virtual_nodes: int) -> int:
+        owners = assign("ring", 4096, names, virtual_nodes=virtual_nodes)
+        return max(Counter(owners).values())
+
+    assert busiest(1) > busiest(128) > busiest(4096) > 4096 / 16
+    assert assign("ring", 64, names) == assign("ring", 64, names, virtual_nodes=128)
+
+
 def test_on_the_ring_only_the_partitions_of_who_died_move() -> None:
     """R11: and all of them, for they must."""
     before = assign("ring", 256, workers(4))

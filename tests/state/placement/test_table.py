@@ -98,6 +98,27 @@ LEGAL = {
 }
 
 
+def test_the_epoch_of_a_table_rises_with_each_claim_and_in_whatever_way_it_comes() -> None:
+    ours, theirs = Table("k", 1, 3), Table("k", 1, 3)
+    seen = [ours.epoch]
+    for owners in (["a", "a", "b"], ["a", "b", "b"]):
+        ours.desire(owners)
+        for number, owner in enumerate(owners):
+            row = ours[number]
+            if row.owner != owner:
+                ours.put(row.claimed(owner, row.epoch + 1))
+                seen.append(ours.epoch)
+    ours.put(ours[2].released("a"))
+    seen.append(ours.epoch)
+
+    for row in reversed(list(ours)):
+        theirs.merge([row])
+        theirs.merge([row])
+
+    assert seen == [0, 1, 2, 3, 4, 4]
+    assert theirs.epoch == 4
+
+
 @pytest.mark.parametrize(("status", "step"), list(product(ROWS, STEPS)))
 def test_no_step_is_possible_but_the_legal_ones(status: PartitionStatus, step: str) -> None:
     """F6."""
