@@ -45,13 +45,14 @@ _INODE_MASK: Final = (1 << 62) - 1
 
 
 class _Place(NamedTuple):
-    """What is at a path; *head* is the beginning of its content, unpacked."""
+    """What is at a path since an instant; *head* is the beginning of its content, unpacked."""
 
     path: Path
     stamp: tuple[int, int, int, int]
     inode: int
     head: bytes
     alias: str
+    since: float
 
     @property
     def name(self) -> str:
@@ -249,6 +250,15 @@ class Files:
                 continue  # renamed since
             except (SourceFailed, *DAMAGED):
                 unreadable.add(path)
+        names: dict[Path, set[str]] = {}
+        for path in seen:
+            names.setdefault(path.parent, set()).add(path.name)
+        still_since = time.monotonic() - ENDED_S
+        for path, place in seen.items():
+            # What was rotated away before its first line had an end: that is all it has.
+            is_left = not place.alias and place.head and place.since <= still_since
+            if is_left and _extends(path.name, names[path.parent]):
+                seen[path] = place._replace(alias=_alias_of(place.head))
         found = {path: place for path, place in seen.items() if place.alias}
         return seen, found, unreadable
 
@@ -264,8 +274,9 @@ class Files:
         line = head[: head.find(b"\n") + 1] or head
         is_whole = line.endswith(b"\n") or len(line) == HEAD_BYTES
         has_line = is_whole or (line and (self._is_bounded or is_compressed(path)))
-        alias = f"file:{blake2b(line, digest_size=8).hexdigest()}" if has_line else ""
-        return _Place(path, stamp, inode, head, alias)
+        return _Place(
+            path, stamp, inode, head, _alias_of(line) if has_line else "", time.monotonic()
+        )
 
     def _is_gone(self, name: str) -> bool:
         """Return whether a file that no path leads to is at its end, and close it if so."""
@@ -379,6 +390,10 @@ class Files:
             else:
                 continue
             count += 1
+
+
+def _alias_of(line: bytes) -> str:
+    return f"file:{blake2b(line, digest_size=8).hexdigest()}"
 
 
 def _rest_of_line(file: BinaryIO, title: str) -> tuple[int, bool]:

@@ -31,7 +31,7 @@ from ringpop_sim.world.process import Life
 from ringpop_sim.world.watcher import RequestEnded, RequestRun, SentRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from ringpop_py.edge.entry.asgi import Message
     from ringpop_py.node.ringpop import Ringpop
@@ -223,8 +223,9 @@ class DaemonTraffic(Check):
         assert daemon.ringpop is not None
         daemon.ringpop.handler(ENDPOINT)(self._handle)
 
-    async def _handle(self, call: AppCall) -> bytes:
-        return await self._serve(int(call.body), call.keys, call.sender)
+    def _handle(self, call: AppCall) -> Awaitable[bytes]:
+        """Begin to handle *call* right after the check of its keys, not in a task later."""
+        return self._serve(int(call.body), call.keys, call.sender)
 
     async def answer(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
         """Answer *request* as the application at the daemon whose code runs."""
@@ -234,10 +235,13 @@ class DaemonTraffic(Check):
         sender = "" if sent is None or sent.caller is self._cluster.current else sent.caller.name
         return OK, (), await self._serve(number, (key,), sender)
 
-    async def _serve(self, number: int, keys: Sequence[str], sender: str) -> bytes:
+    def _serve(self, number: int, keys: Sequence[str], sender: str) -> Awaitable[bytes]:
         daemon, sent, answer = self._cluster.current, self._requests.get(number), b""
         if sent is not None:  # somebody waits for it
             answer = self._run(sent, keys, daemon, sender)
+        return self._in_a_while(answer)
+
+    async def _in_a_while(self, answer: bytes) -> bytes:
         await trio.sleep(self._rng.uniform(0, 2 * self._traffic.service_us) / s)
         return answer
 

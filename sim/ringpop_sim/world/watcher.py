@@ -26,7 +26,7 @@ class SentRequest:
         attempts, runs: by key, how often it was sent, and how often a handler ran for it.
         lost: by key, how many attempts ended such that they may have run.
         asked: the members that were asked.
-        believed: by member that was asked, the checksum of the caller's ring.
+        believed: by member that was asked, the checksums of the caller's ring at those times.
         answers: by key, those of handlers.
         results: by key, an answer, an error, or a text about it.
     """
@@ -42,7 +42,7 @@ class SentRequest:
     runs: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     asked: set[str] = field(default_factory=set)
-    believed: dict[str, int] = field(default_factory=dict)
+    believed: dict[str, set[int]] = field(default_factory=dict)
     answers: defaultdict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     results: dict[str, object] = field(default_factory=dict)
 

@@ -384,6 +384,24 @@ def test_an_end_without_a_line_end_counts_once_the_file_is_at_its_end(
     assert growing.read(split, 25, 9) == []
 
 
+def test_a_file_that_was_rotated_before_its_first_line_had_an_end_is_read_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path)
+    log.path.write_bytes(b'{"key": "a"}')
+    growing = source(log, "app.log*")
+    assert growing.splits() == []
+    log.create()
+    assert growing.splits() == []  # its writer may still have it open
+    monkeypatch.setattr(files, "ENDED_S", 0.0)
+
+    [split] = growing.splits()
+    records = growing.read(split, 0, 9)
+
+    assert [record.position for record in records] == [12]
+    assert growing.splits() == [split]
+
+
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_bomb_takes_no_memory(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
