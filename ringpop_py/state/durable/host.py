@@ -181,7 +181,7 @@ class DurableHost(OwningHost[DurableDriver]):
 
     def forget_records(self) -> None:
         """See `KeyspaceLogs`."""
-        if not self.machine.coming and not self.copies:
+        if not self.machine.arriving and not self.copies:
             self._known.clear()
 
     @property

@@ -88,7 +88,8 @@ class Arrivals:
 
     def want(self, number: int, now: int) -> None:
         """Have a partition come."""
-        part = self._parts.parts[number] = self._make_part(number)
+        part = self._make_part(number)
+        self._parts.want(part)
         self._try(part, now)
 
     def news(self, part: LocalPartition, now: int) -> None:
@@ -278,7 +279,7 @@ class Arrivals:
             self._parts.wake_at(coming.try_at, part.number)
         elif dropped:
             self._parts.closing = True
-            self._come(part)
+            self._parts.has_come(part)
             self._parts.tasks.append(Abandon(part.number))
             self._give_up(part)
         elif part.presence is Presence.CHECKING:  # the journal may have been sealed since
@@ -294,14 +295,10 @@ class Arrivals:
 
     def _gained(self, part: LocalPartition, now: int) -> None:
         coming, parts = _coming(part), self._parts
-        self._come(part)
+        parts.has_come(part)
         if coming.released:
             parts.paused(now - coming.asked_at)
         self._came(part)
-
-    def _come(self, part: LocalPartition) -> None:
-        self._parts.free(part)
-        part.coming = None
 
     def _fail(self, part: LocalPartition, now: int, error: KeyspaceError | None) -> None:
         self._parts.tasks.append(NotGained(part, error))

@@ -67,4 +67,5 @@ COMING: Final = (_P.PENDING, _P.QUEUED, _P.FOLLOWING, _P.ASKING, _P.ACQUIRING)
 """The states in which a recovery works on a partition; in the later ones the journal has it."""
 SERVED: Final = (_P.OWNED, _P.RELEASING)
 HERE: Final = (_P.OWNED, _P.RELEASING, _P.RECLAIMING)
+LEAVING: Final = (_P.RELEASING, _P.RECLAIMING)
 GIVEN_UP: Final = (_P.UNWANTED, _P.GONE)

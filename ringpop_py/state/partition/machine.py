@@ -140,7 +140,7 @@ class Machine(Parts[P]):
     def members_changed(self, now: int) -> list[Any]:
         """Decide anew which member should own what: the members or the assignment changed."""
         self.look_soon(now)
-        for part in tuple(self.parts.values()):  # an owner may be gone
+        for part in tuple(self.arriving.values()):  # an owner may be gone
             self.arrivals.news(part, now)
         return self.advance(now)
 
@@ -199,20 +199,19 @@ class Machine(Parts[P]):
             self.arrivals.answered(asked, reply, now, error)
             return self._out(now)
         (effect,) = self.journal.answered(request.id, reply)
-        if isinstance(effect, fx.Request):
-            self.tasks.append(Perform(effect, None))
-        else:
-            self.tasks.append(effect)
-            if isinstance(effect, fx.Lost):
-                self._lost(self.parts[effect.partition], effect.owner, now)
-            else:
-                assert isinstance(effect, fx.Reclaimed)
-                self._reclaimed(self.parts[effect.partition], effect.epoch, now)
+        assert isinstance(request, fx.PutClaim | fx.GetClaim)
+        again = self.parts.get(request.partition)
+        if again is None:  # all was stopped meanwhile
+            return []
+        self.tasks.append(Perform(effect, None) if isinstance(effect, fx.Request) else effect)
+        if isinstance(effect, fx.Lost):
+            self._lost(again, effect.owner, now)
+        elif isinstance(effect, fx.Reclaimed):
+            self._reclaimed(again, effect.epoch, now)
         return self._out(now)
 
     def _came(self, part: LocalPartition) -> None:
         """Serve a partition that the journal holds."""
-        part.coming = None
         epoch = part.epoch
         if self.table[part.number].epoch > epoch:
             # While we asked, another member has claimed the next epoch, and its row has come.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ringpop_py.member.swim.member import Status
 from ringpop_py.state.journal.journal import Journal
-from ringpop_py.state.partition.chart import COMING, HERE, SERVED, Presence
+from ringpop_py.state.partition.chart import COMING, HERE, LEAVING, SERVED, Presence
 from ringpop_py.state.partition.desk import Desk
 from ringpop_py.state.partition.record import LocalPartition, Way
 from ringpop_py.state.placement.duties import Abandon, Changed, Drop
@@ -29,6 +29,8 @@ class Parts(Holdings, Generic[P]):
 
     Attributes:
         parts: the partitions that are wanted or here, by number.
+        arriving: those of them that are on their way here.
+        leaving: those that are released, or will be once they were claimed again.
         taken: how many partitions have a place among those that come in each way.
         unclaimed: what was released to other members, and is not known to be claimed: requests wait
             here until that is known.
@@ -49,6 +51,8 @@ class Parts(Holdings, Generic[P]):
         self.journal = Journal(sight.name, make_name)
         self.desk = Desk(self.journal, config)
         self.parts: dict[int, P] = {}
+        self.arriving: dict[int, P] = {}
+        self.leaving: set[int] = set()
         self.taken: Counter[Way] = Counter()
         self.unclaimed: set[int] = set()
         self.closing = False
@@ -60,13 +64,12 @@ class Parts(Holdings, Generic[P]):
     @property
     def coming(self) -> frozenset[int]:
         """The partitions that are on their way here."""
-        return frozenset(n for n, part in self.parts.items() if part.coming is not None)
+        return frozenset(self.arriving)
 
     @property
     def settled(self) -> bool:
         """Whether no release is on its way, nor a claim after which there will be one."""
-        leaving = Presence.RELEASING, Presence.RECLAIMING
-        return not any(p.presence in leaving and p.coming is None for p in self.parts.values())
+        return not self.leaving
 
     def is_there(self, name: str) -> bool:
         """Return whether the member *name* may answer.
@@ -96,9 +99,23 @@ class Parts(Holdings, Generic[P]):
     def to(self, part: LocalPartition, presence: Presence) -> None:
         """Have *part* go to another state."""
         part.to(presence)
-        is_here = presence in HERE and part.coming is None
-        (self.holding.add if is_here else self.holding.discard)(part.number)
-        (self.serving.add if presence in SERVED else self.serving.discard)(part.number)
+        has_come = part.coming is None
+        for numbers, states in (
+            (self.serving, SERVED),
+            (self.holding, HERE if has_come else ()),
+            (self.leaving, LEAVING if has_come else ()),
+        ):
+            (numbers.add if presence in states else numbers.discard)(part.number)
+
+    def want(self, part: P) -> None:
+        """Have *part* come."""
+        self.parts[part.number] = self.arriving[part.number] = part
+
+    def has_come(self, part: LocalPartition) -> None:
+        """Note that *part* is not on its way any more: the journal has it, or it will not come."""
+        self.free(part)
+        part.coming = None
+        del self.arriving[part.number]
 
     def free(self, part: LocalPartition) -> None:
         """Free the place of a partition that has come, or will not come, if it has one."""
@@ -119,7 +136,7 @@ class Parts(Holdings, Generic[P]):
     def gone(self, part: LocalPartition) -> None:
         """Forget *part*: it is no longer here, or will not come."""
         if part.coming is not None:
-            self.free(part)
+            self.has_come(part)
             self.tasks.append(Abandon(part.number))
         self.desk.lost(part)
         self.to(part, Presence.GONE)

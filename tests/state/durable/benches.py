@@ -134,7 +134,7 @@ class BenchMachine(Machine[Partition]):
 
     def begin(self, partition: Partition, way: Way) -> None:
         """Have *partition* come in that way."""
-        self.parts[partition.number] = partition
+        self.want(partition)
         assert partition.coming is not None
         partition.coming.way = way
         self.arrivals._queue(partition)

@@ -328,6 +328,25 @@ def test_a_claim_that_the_store_refuses_ends_the_try_and_the_next_one_may_win() 
     assert machine.parts[0].presence is Presence.OWNED
 
 
+def test_the_answer_to_a_claim_that_comes_after_the_end_changes_nothing() -> None:
+    place = Place()
+    machine = place.machine
+    place.gains()
+    place.slots[machine.journal.name, 1] = Seal("b")
+    waiting = machine.desk.write(machine.parts[0], [add(1)])
+    request = machine.desk.begin()
+    while request is not None:
+        request = machine.step_answered(request, place.store(request))
+    claims = [task for task in machine.take(0) if isinstance(task, Perform)]
+
+    machine.stop()
+    late = [machine.answered(claim, place.store(claim.request), 0) for claim in claims]
+
+    assert late == [[]]
+    assert (machine.parts, machine.holding, machine.leaving) == ({}, set(), set())
+    assert isinstance(waiting.error, PartitionUnavailable)
+
+
 def test_there_is_a_way_to_each_state_and_from_each_to_the_end() -> None:
     steps = set(CHART)
     for end, first in ((0, Presence.PENDING), (1, Presence.GONE)):
