@@ -60,10 +60,14 @@ class _Place(NamedTuple):
 
 
 class _Open:
-    """A file that is read here; *at* is the position of *file* in its content."""
+    """A file that is read here since it was *asked_at*, or was.
+
+    *at* is the position of *file* in its content.
+    """
 
     def __init__(self, place: _Place) -> None:
         self.lock = threading.Lock()
+        self.asked_at = time.monotonic()
         self.place = place
         self.raw: BinaryIO = place.path.open("rb")
         self.at = 0
@@ -176,8 +180,13 @@ class Files:
             for split in self._present(found, set(matched), before):
                 shown.setdefault(split, split)  # another path is a link to it
             for gone in self._read_on(self._open.keys() - shown.keys()):
-                for copy in list(shown.values()):  # they wait until it was read
-                    if copy.is_copy and copy.alias == gone.alias and copy not in before:
+                copies = [c for c in shown.values() if c.is_copy and c.alias == gone.alias]
+                if copies and time.monotonic() - self._open[gone].asked_at >= ENDED_S:
+                    # Its reader is at another node by now, which does not see it: a copy goes on.
+                    self._open.pop(gone).raw.close()
+                    continue
+                for copy in copies:  # they wait until it was read
+                    if copy not in before:
                         del shown[copy]
                 shown[gone] = gone
             self._splits = shown
@@ -308,6 +317,7 @@ class Files:
             with opened.lock:
                 if opened.raw.closed:
                     raise SourceFailed(f"{title} was just closed")
+                opened.asked_at = time.monotonic()
                 is_ended = self._is_ended(about, opened)
                 return self._lines(opened, title, after, limit, is_ended=is_ended)
         except DAMAGED as error:

@@ -402,6 +402,27 @@ def test_a_file_that_was_rotated_before_its_first_line_had_an_end_is_read_as_wel
     assert growing.splits() == [split]
 
 
+def test_a_file_that_is_read_elsewhere_by_now_does_not_hide_its_copy_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last line has no end, so it is not read to its end here, and its name is gone."""
+    log = Log(tmp_path)
+    log.path.write_bytes(b'{"key": "a"}\n{"key": "b"}')
+    growing = source(log, "app.log*")
+    [split] = growing.splits()
+    assert len(growing.read(split, 0, 9)) == 1
+    log.create()
+    packed(tmp_path / "app.log.1", ".gz")
+    (tmp_path / "app.log.1").unlink()
+    assert growing.splits() == [split], "the copy waits"
+
+    monkeypatch.setattr(files, "ENDED_S", 0.0)
+    [copy] = growing.splits()
+
+    assert copy.label.endswith("app.log.1.gz")
+    assert [record.position for record in growing.read(copy, 13, 9)] == [25]
+
+
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_bomb_takes_no_memory(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch

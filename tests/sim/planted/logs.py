@@ -62,4 +62,20 @@ LOG_BUGS: Final = (
         "K14 K15",
         *ROTATED,
     ),
+    bug(
+        "what was rotated before its first line had an end is left",
+        FILES,
+        "            if is_left and _extends(",
+        "            if False and _extends(",
+        "unit",
+        "unit:tests/flow/streams/test_rotation.py",
+    ),
+    bug(
+        "a file that is read elsewhere hides its copy for ever",
+        FILES,
+        "                if copies and time.monotonic() -",
+        "                if False and time.monotonic() -",
+        "unit",
+        "unit:tests/flow/streams/test_rotation.py",
+    ),
 )
