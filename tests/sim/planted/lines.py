@@ -53,7 +53,7 @@ LINE_BUGS: Final = (
         "if self._delivered == epoch - 1 else (0, None)",
         "if True else (0, None)",
         "K14 K15 X",
-        "logs-rotated:0:3",
+        "logs-rotated:0:8",
     ),
     bug(
         "results are told apart by where they are in their epoch alone",
