@@ -191,6 +191,8 @@ class Ending:
         while True:
             announced = self._announced.is_set()
             phase = draining.look(self.left(), trio.current_time(), announced=announced)
+            if phase is not Phase.DRAINING:
+                self._keyspaces.end_waits()
             if phase is Phase.ENDED:
                 return
             self._channel.handlers.decline(draining.declined, ENDING_TEXT)

@@ -15,7 +15,7 @@ from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, value_of
 from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.client.aio.dispatcher import AsyncClientDispatcher
-from ringpop_py.client.lines.concurrent import AsyncClosing, now
+from ringpop_py.client.lines.concurrent import AsyncClosing, now, sleep
 from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
 from ringpop_py.state.messages import OWNERS, TELL, OwnersRequest
 from ringpop_py.state.placement.table import PartitionOwners
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.actors.mail import Mail
 
 T = TypeVar("T")
+AGAIN_S: Final = 0.1
 LAST_CALL_S: Final = 1.0
 """With less time than this left, a daemon is not asked once more whether owners have changed."""
 
@@ -252,9 +253,10 @@ class AsyncKeyspaceClient(AsyncClosing):
                     OWNERS, b"", body, deadline, changes_state=False
                 )
                 found = convert(PartitionOwners, result)
-                # A daemon waits as long as one call may take, which may be less.
                 if after is None or found.epoch > after or now() + LAST_CALL_S > deadline:
                     return found
+                # A daemon waits as long as one call may take, or ends.
+                await sleep(AGAIN_S)
 
         return await self.until(timeout_s, ask)
 

@@ -14,7 +14,7 @@ from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, value_of
-from ringpop_py.client.lines.blocking import Closing, now
+from ringpop_py.client.lines.blocking import Closing, now, sleep
 from ringpop_py.client.sync.client import Client
 from ringpop_py.client.sync.dispatcher import ClientDispatcher
 from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.actors.mail import Mail
 
 T = TypeVar("T")
+AGAIN_S: Final = 0.1
 LAST_CALL_S: Final = 1.0
 """With less time than this left, a daemon is not asked once more whether owners have changed."""
 
@@ -247,9 +248,10 @@ class KeyspaceClient(Closing):
             while True:
                 result = self.dispatcher.ask_any(OWNERS, b"", body, deadline, changes_state=False)
                 found = convert(PartitionOwners, result)
-                # A daemon waits as long as one call may take, which may be less.
                 if after is None or found.epoch > after or now() + LAST_CALL_S > deadline:
                     return found
+                # A daemon waits as long as one call may take, or ends.
+                sleep(AGAIN_S)
 
         return self.until(timeout_s, ask)
 

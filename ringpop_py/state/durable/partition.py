@@ -91,7 +91,7 @@ class Partition(LocalPartition):
 
         Raises:
             PartitionUnavailable: if this node is not, or no longer, the owner.
-            StoreUnavailable: if the store does not answer, so that machine is not known.
+            StoreUnavailable: if the store does not answer, so that ownership is not known.
             OutcomeUnknown: if *deadline* passes.
         """
         if stale and self.presence is _OWNED:

@@ -137,7 +137,7 @@ class Writer:
             raise job.error
 
     async def _work(self) -> None:
-        """Do the queued jobs, in steps; when there are none, wait for `begin_work`."""
+        """Do the queued jobs, in steps; then wait for `begin_work`."""
         machine, desk, store = self.machine, self.desk, self.store
         try:
             while True:

@@ -183,14 +183,14 @@ class Keyspace:
         """Return which member serves each partition, as far as this node knows.
 
         Args:
-            after: wait until the epoch of the assignment is above this one, and no longer than
-                *timeout_s*: the answer may have the same epoch. By default it does not wait.
+            after: wait until the epoch of the assignment is above this one, *timeout_s* is over, or
+                the node ends: the answer may have the same epoch. By default it does not wait.
 
         Raises:
             KeyspaceUnknown: if the keyspace was dropped.
         """
         with trio.move_on_at(self._deadline(timeout_s)):
-            while after is not None and self.table.epoch <= after:
+            while after is not None and self.table.epoch <= after and not self._host.ending:
                 # `changed` first: what changes after this line wakes us.
                 changed, why = self._host.changed, self._host.why_nobody(0)
                 if isinstance(why, KeyspaceUnknown):

@@ -236,6 +236,7 @@ class _LocalHost:
         self.generation = _GENERATION
         self.events = RescaleEvents()
         self.changed = trio.Event()
+        self.ending = False
         self.copies = None
         self.table = Table(definition.name, _GENERATION, definition.partitions)
         # Claimed as on a cluster, so that `table` and events look the same to the application.

@@ -96,6 +96,11 @@ class KeyspacesOnDemand:
         """See `Shares.under_way`."""
         return self._keyspaces.shares.under_way() if self._keyspaces is not None else {}
 
+    def end_waits(self) -> None:
+        """See `Shares.end_waits`."""
+        if self._keyspaces is not None:
+            self._keyspaces.shares.end_waits()
+
     async def close(self) -> None:
         """Give up all partitions, if keyspaces are loaded."""
         if self._keyspaces is not None:

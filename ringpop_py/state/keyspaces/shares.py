@@ -253,6 +253,11 @@ class Shares:
         for share in self._shares.values():
             share.host.driver.wake()
 
+    def end_waits(self) -> None:
+        """Have those go on who wait for news: the node is about to end."""
+        for share in self._shares.values():
+            share.host.driver.end_waits()
+
     def under_way(self) -> dict[Work, int]:
         """Return what the end of a node has to wait for, besides calls that are being served."""
         shares = self._shares.values()

@@ -107,7 +107,7 @@ class Arrivals:
     def _try(self, part: LocalPartition, now: int) -> None:
         """Put a partition into the queue of the way in which it can come."""
         parts, coming = self._parts, _coming(part)
-        # A claim of unknown outcome is pursued, and released if it has taken effect.
+        # A claim of unknown outcome is pursued. What it has won is served until a member asks.
         if not parts.is_wanted(part.number) and not part.recovery.pursues:
             parts.gone(part)
             return
@@ -124,6 +124,8 @@ class Arrivals:
 
     def _way(self, part: LocalPartition) -> Way:
         parts, row = self._parts, self._parts.table[part.number]
+        if part.recovery.pursues:  # an owner that is there would not be asked, but be found
+            return Way.TAKE_OVER
         served = row.status is _ONLINE and row.owner != parts.name and parts.is_there(row.owner)
         return Way.HAND_OVER if served else Way.TAKE_OVER
 

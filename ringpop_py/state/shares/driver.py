@@ -123,6 +123,7 @@ class StewardDriver(ABC, Generic[S, P]):
         partitions: those that are here, served or not.
         changed: an event that is set, and replaced, when the table or a partition here changes.
         failure: why nothing is served here any longer; empty while the share has not failed.
+        ending: whether the node is about to end, so that nobody waits here for news any more.
         may_leave: called before a partition goes to another member; see `ActorHost.may_leave`.
     """
 
@@ -134,6 +135,7 @@ class StewardDriver(ABC, Generic[S, P]):
         self.events = RescaleEvents()
         self.changed = trio.Event()
         self.failure = ""
+        self.ending = False
         self.may_leave: Callable[[int], bool] = lambda _number: True
         self._node = node
         self._peers = peers
@@ -221,6 +223,11 @@ class StewardDriver(ABC, Generic[S, P]):
         """Serve nothing from now on; partitions that are here may still be given up in order."""
         self.failure = why
         self._do(self.steward.failed(why, now_us()))
+
+    def end_waits(self) -> None:
+        """Have those go on who wait for news: the node is about to end."""
+        self.ending = True
+        self._do((Changed(),))
 
     def let_go(self) -> None:
         """Forget all partitions that are here."""

@@ -49,6 +49,10 @@ class Host(Protocol):
     def changed(self) -> trio.Event:
         """An event that is set at the next change of the table, and replaced then."""
 
+    @property
+    def ending(self) -> bool:
+        """Whether the node is about to end, so that nobody waits here for news any more."""
+
     def members(self) -> Sequence[str]:
         """Return the members that may own partitions now, as far as this node knows."""
 
@@ -111,6 +115,11 @@ class OwningHost(Generic[DriverT]):
     def changed(self) -> trio.Event:
         """See `Host`."""
         return self.driver.changed
+
+    @property
+    def ending(self) -> bool:
+        """See `Host`."""
+        return self.driver.ending
 
     def served(self, partition: int) -> ServedPartition | None:
         """See `Host`."""

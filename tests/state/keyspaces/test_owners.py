@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from ringpop_py import Request
 from ringpop_py.base.errors import NoOwner, Refused
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.head import Head
     from ringpop_py.route.proxy.request import AppCall
+    from ringpop_py.state.placement.table import PartitionOwners
 
 
 pytestmark = pytest.mark.virtual_time
@@ -128,3 +130,30 @@ async def test_a_receiver_without_the_keyspace_refuses() -> None:
 
         with pytest.raises(Refused, match="no part in keyspace 'carts'"):
             await keyspace.proxy(key_at(keyspace, "b"), Request("/who"), max_retries=0)
+
+
+async def test_who_waits_for_other_owners_hears_of_a_move_and_of_the_end_of_the_node() -> None:
+    async with trio.open_nursery() as nursery, a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await all_online(keyspace, "a")
+        alone = await keyspace.partition_owners()
+        found: list[PartitionOwners] = []
+
+        async def wait(after: int) -> None:
+            found.append(await keyspace.partition_owners(after=after, timeout_s=50))
+
+        nursery.start_soon(wait, alone.epoch)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        await cluster.stop("b")
+        await all_online(keyspace, "a")
+        last = await keyspace.partition_owners()
+        nursery.start_soon(wait, last.epoch)
+        await trio.sleep(1)
+        began_at = trio.current_time()
+        await cluster.stop("a")
+
+        assert trio.current_time() - began_at < 10
+        assert alone.of("a") == [0, 1, 2, 3]
+        assert [alone.epoch < found[0].epoch < last.epoch, found[1].epoch] == [True, last.epoch]

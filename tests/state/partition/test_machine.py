@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """Node a, which is alone, and whose driver does what a test says; its store answers at once."""
+    """Node a, alone. Its driver does what a test says, and its store answers immediately."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.slots: dict[tuple[str, int], Record] = {}

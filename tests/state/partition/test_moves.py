@@ -238,6 +238,26 @@ def test_a_claim_that_a_later_row_has_overtaken_is_given_up() -> None:
     assert machine.serving == set()
 
 
+def test_an_open_claim_that_nobody_wants_ends_though_another_member_has_the_partition() -> None:
+    sight = Members("a", "b")
+    sight.left_out.add("b")
+    machine = told_by(sight)
+    machine.advance(0)
+    part = machine.parts[0]
+    part.recovery.pursues = True  # its claim is open, and the state here cannot read on
+    sight.left_out = {"a"}
+    machine.members_changed(0)
+    machine.heard([served(0, "b")], 0)
+    machine.arrivals._fail(part, 0, PartitionUnavailable("no space left"))
+
+    tries = begun(machine.advance(FAILED_US))
+    part.recovery.pursues = False  # what is found says how the claim has ended
+    machine.held_by("b", 1, now=FAILED_US)
+
+    assert tries == ["acquire 0"], "b would not release what a should not have"
+    assert machine.parts == {}
+
+
 def test_what_was_claimed_is_served_only_once_the_store_says_that_the_keyspace_is_there() -> None:
     machine = told_by(Members("a"))
     machine.advance(0)

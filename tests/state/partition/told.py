@@ -150,7 +150,7 @@ class Told(Machine[LocalPartition]):
         job.finish(error)
 
     def ask(self, number: int, epoch: int, to: str) -> ReleaseSaid | None:
-        """The answer to *to*, which asks for a partition; None if there is none yet."""
+        """The answer to *to*, which asks for a partition; None while a release is under way."""
         said: list[ReleaseSaid] = []
         self.releases.ask(number, epoch, "", to, said.append)
         return said[0] if said else None
