@@ -67,13 +67,13 @@ class Arrivals:
 
     def __init__(
         self,
-        parts: Parts[Any],
+        here: Parts[Any],
         config: StateConfig,
         make_part: Callable[[int], Any],
         came: Callable[[LocalPartition], None],
         give_up: Callable[[LocalPartition], None],
     ) -> None:
-        self._parts = parts
+        self._here = here
         self._make_part = make_part
         self._came = came
         self._give_up = give_up
@@ -89,7 +89,7 @@ class Arrivals:
     def want(self, number: int, now: int) -> None:
         """Have a partition come."""
         part = self._make_part(number)
-        self._parts.want(part)
+        self._here.want(part)
         self._try(part, now)
 
     def news(self, part: LocalPartition, now: int) -> None:
@@ -106,10 +106,10 @@ class Arrivals:
 
     def _try(self, part: LocalPartition, now: int) -> None:
         """Put a partition into the queue of the way in which it can come."""
-        parts, coming = self._parts, _coming(part)
+        here, coming = self._here, _coming(part)
         # A claim of unknown outcome is pursued. What it has won is served until a member asks.
-        if not parts.is_wanted(part.number) and not part.recovery.pursues:
-            parts.gone(part)
+        if not here.is_wanted(part.number) and not part.recovery.pursues:
+            here.gone(part)
             return
         coming.way = self._way(part)
         # Only take-overs wait: an owner that releases the partition is not fenced by us.
@@ -119,14 +119,14 @@ class Arrivals:
         self._queue(part)
 
     def _queue(self, part: LocalPartition) -> None:
-        self._parts.to(part, Presence.QUEUED)
+        self._here.to(part, Presence.QUEUED)
         self._queues[_coming(part).way].append(part)
 
     def _way(self, part: LocalPartition) -> Way:
-        parts, row = self._parts, self._parts.table[part.number]
+        here, row = self._here, self._here.table[part.number]
         if part.recovery.pursues:  # an owner that is there would not be asked, but be found
             return Way.TAKE_OVER
-        served = row.status is _ONLINE and row.owner != parts.name and parts.is_there(row.owner)
+        served = row.status is _ONLINE and row.owner != here.name and here.is_there(row.owner)
         return Way.HAND_OVER if served else Way.TAKE_OVER
 
     def _wait(
@@ -134,18 +134,18 @@ class Arrivals:
     ) -> None:
         coming = _coming(part)
         coming.try_at, coming.patient = now + wait_us, patient
-        self._parts.wake_at(coming.try_at, part.number)
+        self._here.wake_at(coming.try_at, part.number)
 
     def fill(self, now: int) -> None:
         """Begin what has waited for a place, while there are places."""
-        taken = self._parts.taken
+        taken = self._here.taken
         for way, queue in self._queues.items():
             while queue and taken[way] < self._places_max[way]:
                 part = queue.popleft()
                 if part.presence is not Presence.QUEUED:  # it is gone
                     continue
-                if not self._parts.is_wanted(part.number) and not part.recovery.pursues:
-                    self._parts.gone(part)
+                if not self._here.is_wanted(part.number) and not part.recovery.pursues:
+                    self._here.gone(part)
                     continue
                 taken[way] += 1
                 self._begin(part, way, now)
@@ -153,13 +153,13 @@ class Arrivals:
     # A try.
 
     def _begin(self, part: LocalPartition, way: Way, now: int) -> None:
-        coming, row = _coming(part), self._parts.table[part.number]
+        coming, row = _coming(part), self._here.table[part.number]
         coming.released = coming.denied = coming.silent = coming.confirmed = False
         if way is Way.TAKE_OVER:
             self._acquire(part, now)
             return
         coming.owner, coming.epoch = row.owner, row.epoch
-        self._parts.to(part, Presence.FOLLOWING)  # most of the way, while the owner still serves
+        self._here.to(part, Presence.FOLLOWING)  # most of the way, while the owner still serves
         self._go_on(part, part.recovery.follow(), now)
 
     def asked(self, part: LocalPartition, said: ReleaseSaid, now: int) -> None:
@@ -168,7 +168,7 @@ class Arrivals:
         silent = said is ReleaseSaid.UNREACHABLE
         # A member that left is no longer probed, so membership will not declare it faulty. If it is
         # there after all, the log fences it, which costs time and nothing else.
-        left = self._parts.sight.status_of(coming.owner) is Status.LEAVE
+        left = self._here.sight.status_of(coming.owner) is Status.LEAVE
         if said is ReleaseSaid.NOT_YET or (silent and not left):
             self._end_try(part, now)
             return
@@ -177,19 +177,19 @@ class Arrivals:
         self._acquire(part, now)
 
     def _acquire(self, part: LocalPartition, now: int) -> None:
-        self._parts.to(part, Presence.ACQUIRING)
+        self._here.to(part, Presence.ACQUIRING)
         self._go_on(part, part.recovery.acquire(partial(self._may_take, part)), now)
 
     def _may_take(self, part: LocalPartition, claim: Claim, epoch: int) -> bool:
         """Return whether to end the *epoch* of an owner that has not ended it itself."""
-        coming, parts, owner = _coming(part), self._parts, claim.owner
+        coming, here, owner = _coming(part), self._here, claim.owner
         # Looked at anew: while the store failed, the owner may have come back, and even have been
         # restarted and have claimed the next epoch.
         denied = coming.denied and owner == coming.owner and epoch <= coming.epoch
-        left = parts.sight.status_of(owner) is Status.LEAVE
-        may = (denied and (left or not coming.silent)) or not parts.is_there(owner)
+        left = here.sight.status_of(owner) is Status.LEAVE
+        may = (denied and (left or not coming.silent)) or not here.is_there(owner)
         if may:
-            parts.tasks.append(Replaces(part.number, claim))
+            here.tasks.append(Replaces(part.number, claim))
         return may
 
     def answered(
@@ -217,17 +217,17 @@ class Arrivals:
                 self._fail(part, now, part.store_error)
                 return
             else:
-                self._parts.tasks.append(Perform(effect, part))
+                self._here.tasks.append(Perform(effect, part))
 
     def _came_to(self, part: LocalPartition, fact: fx.Fact, now: int) -> None:
-        tasks = self._parts.tasks
+        tasks = self._here.tasks
         match fact:
             case fx.Sealed():
                 tasks.append(fact)
             case fx.Followed():
                 part.damage = None
                 coming = _coming(part)
-                self._parts.to(part, Presence.ASKING)
+                self._here.to(part, Presence.ASKING)
                 coming.asked_at = now
                 tasks.append(AskToRelease(part.number, coming.owner, coming.epoch))
             case fx.NotAcquired(_, epoch, holder):
@@ -242,20 +242,20 @@ class Arrivals:
                 self._fail(part, now, part.store_error)
             case fx.Acquired():
                 part.damage = None
-                self._parts.to(part, Presence.CHECKING)
+                self._here.to(part, Presence.CHECKING)
                 self._check(part)
             case _:
                 raise AssertionError(fact)
 
     def _not_acquired(self, part: LocalPartition, owner: str, epoch: int, now: int) -> None:
-        parts, number = self._parts, part.number
-        parts.merge([TableRow(number, owner=owner, epoch=epoch, status=_ONLINE)], now)
-        coming, row = _coming(part), parts.table[number]
+        here, number = self._here, part.number
+        here.merge([TableRow(number, owner=owner, epoch=epoch, status=_ONLINE)], now)
+        coming, row = _coming(part), here.table[number]
         asks = (
             coming.way is Way.TAKE_OVER
             and row.status in _GIVEN_UP
-            and row.owner != parts.name
-            and parts.is_there(row.owner)
+            and row.owner != here.name
+            and here.is_there(row.owner)
         )
         self._end_try(part, now)
         if asks and part.presence is Presence.PENDING:
@@ -268,7 +268,7 @@ class Arrivals:
         # A drop marks the generation first, and then fences each partition. If our claim came after
         # the fence, the mark is there, even if its gossip has not come yet.
         _coming(part).try_at = NEVER
-        self._parts.tasks.append(LookDropped(part))
+        self._here.tasks.append(LookDropped(part))
 
     def looked(self, part: LocalPartition, now: int, *, dropped: bool | None) -> None:
         """Go on after a look at the store; *dropped* is None if it did not answer."""
@@ -278,32 +278,32 @@ class Arrivals:
         coming.confirmed = dropped is False
         if dropped is None:
             coming.try_at = now + FAILED_US
-            self._parts.wake_at(coming.try_at, part.number)
+            self._here.wake_at(coming.try_at, part.number)
         elif dropped:
-            self._parts.closing = True
-            self._parts.has_come(part)
-            self._parts.tasks.append(Abandon(part.number))
+            self._here.closing = True
+            self._here.has_come(part)
+            self._here.tasks.append(Abandon(part.number))
             self._give_up(part)
         elif part.presence is Presence.CHECKING:  # the journal may have been sealed since
             self._gained(part, now)
 
     def reclaimed(self, part: LocalPartition, now: int) -> None:
         """Go on with a partition that the journal has claimed again before its try had ended."""
-        self._parts.to(part, Presence.CHECKING)
+        self._here.to(part, Presence.CHECKING)
         if _coming(part).confirmed:
             self._gained(part, now)
         else:
             self._check(part)
 
     def _gained(self, part: LocalPartition, now: int) -> None:
-        coming, parts = _coming(part), self._parts
-        parts.has_come(part)
+        coming, here = _coming(part), self._here
+        here.has_come(part)
         if coming.released:
-            parts.paused(now - coming.asked_at)
+            here.paused(now - coming.asked_at)
         self._came(part)
 
     def _fail(self, part: LocalPartition, now: int, error: KeyspaceError | None) -> None:
-        self._parts.tasks.append(NotGained(part, error))
+        self._here.tasks.append(NotGained(part, error))
         part.recovery.drop()  # it may be the state here that cannot go on
         # The store has failed for long, or the disk here is full. Partitions that wait for a place
         # have their turn during this pause.
@@ -315,10 +315,10 @@ class Arrivals:
         Args:
             wait_us: for how long to wait, whatever the news; 0 to wait for news, too.
         """
-        self._parts.free(part)
-        self._parts.to(part, Presence.PENDING)
-        if not self._parts.is_wanted(part.number) and not part.recovery.pursues:
-            self._parts.gone(part)
+        self._here.free(part)
+        self._here.to(part, Presence.PENDING)
+        if not self._here.is_wanted(part.number) and not part.recovery.pursues:
+            self._here.gone(part)
         else:
             self._wait(part, now, wait_us or RETRY_US, patient=bool(wait_us))
 

@@ -37,11 +37,11 @@ class Releases:
         may_leave: whether a partition may go to another member now; see `ActorHost.may_leave`.
     """
 
-    def __init__(self, parts: Parts[Any], releases_max: int) -> None:
+    def __init__(self, here: Parts[Any], releases_max: int) -> None:
         self.count = 0
         self.cut_off = False
         self.may_leave: Callable[[int], bool] = lambda _number: True
-        self._parts = parts
+        self._here = here
         self._releases_max = releases_max
         self._repeats: deque[tuple[int, LocalPartition]] = deque()
         """When to try again to release what is unwanted."""
@@ -52,36 +52,36 @@ class Releases:
         Args:
             epoch, journal: of the newest claim that *to* knows, and the journal which that names.
         """
-        parts = self._parts
+        here = self._here
         if self.cut_off:
             # A seal ends all that is under way here; nothing else ends it while the cut lasts.
             tell(ReleaseSaid.NOT_MINE)
             return
         said = self.answer(number, epoch, to)
         if said is None:
-            self.begin(parts.parts[number], to, tell)
+            self.begin(here.parts[number], to, tell)
             return
         # A node that receives NOT_MINE may seal the journal, and with it all partitions here. So a
         # claim or a release that is on its way here has to end first.
-        denies = said is ReleaseSaid.NOT_MINE and not parts.failure
-        wait = denies and not parts.is_settled(number, journal)
+        denies = said is ReleaseSaid.NOT_MINE and not here.failure
+        wait = denies and not here.is_settled(number, journal)
         tell(ReleaseSaid.NOT_YET if wait else said)
 
     def answer(self, number: int, epoch: int, to: str) -> ReleaseSaid | None:
         """Return the answer to *to*, which knows our *epoch*; None if the release may begin."""
-        parts, part = self._parts, self._parts.parts.get(number)
-        if part is None or parts.failure:
+        here, part = self._here, self._here.parts.get(number)
+        if part is None or here.failure:
             return ReleaseSaid.NOT_MINE
         if part.presence is Presence.RECLAIMING:
             return ReleaseSaid.NOT_YET
         if part.presence is not Presence.OWNED:
             # A partition that we no longer want may be on its way for long, if the store fails.
-            on_its_way = part.coming is not None and parts.is_wanted(number)
+            on_its_way = part.coming is not None and here.is_wanted(number)
             return ReleaseSaid.NOT_YET if on_its_way else ReleaseSaid.NOT_MINE
         if (
             part.claimed_epoch > epoch  # *to* does not know our last claim yet
             # If the views differ, a release would move the partition to and fro.
-            or parts.table[number].desired != to
+            or here.table[number].desired != to
             or self.count >= self._releases_max
             or not self.may_leave(number)
         ):
@@ -90,18 +90,18 @@ class Releases:
 
     def begin(self, part: LocalPartition, to: str, tell: Tell | None = None) -> None:
         """Begin a release of *part*, which is owned; *tell* the outcome."""
-        self._parts.to(part, Presence.RELEASING)
+        self._here.to(part, Presence.RELEASING)
         self.count += to != NOBODY
         job = self._queue(part, to)
-        job.wake = lambda: self._parts.ended.append(partial(self._ended, part, job, tell))
+        job.wake = lambda: self._here.ended.append(partial(self._ended, part, job, tell))
 
     def _queue(self, part: LocalPartition, to: str) -> ReleaseJob:
         job = part.release = ReleaseJob(part, to)
-        self._parts.desk.add_release(job)
+        self._here.desk.add_release(job)
         return job
 
     def _ended(self, part: LocalPartition, job: ReleaseJob, tell: Tell | None, now: int) -> None:
-        parts, error = self._parts, job.error
+        here, error = self._here, job.error
         part.release = None
         self.count -= job.to != NOBODY
         if error is None:
@@ -117,23 +117,23 @@ class Releases:
         if part.presence is Presence.UNWANTED:
             self._unwanted_ended(part, job, now)
         elif part.presence is Presence.RELEASING and error is None:
-            parts.mark_released(part, job.to)
-            parts.unclaimed.add(part.number)
-            parts.stop_serving(part)
-            parts.gone(part)
-            parts.look_soon(now)  # this node may want it again by now
+            here.mark_released(part, job.to)
+            here.unclaimed.add(part.number)
+            here.stop_serving(part)
+            here.gone(part)
+            here.look_soon(now)  # this node may want it again by now
         elif part.presence is Presence.RELEASING:
-            parts.to(part, Presence.OWNED)
-        parts.tasks.append(Changed())
+            here.to(part, Presence.OWNED)
+        here.tasks.append(Changed())
         if tell is not None:
             tell(said)
 
     def give_up(self, part: LocalPartition) -> None:
         """Give *part* up, which the journal has: it is released to nobody in particular."""
-        parts = self._parts
-        is_held = part.number in parts.journal.held
-        parts.to(part, Presence.UNWANTED)
-        parts.desk.lost(part)
+        here = self._here
+        is_held = part.number in here.journal.held
+        here.to(part, Presence.UNWANTED)
+        here.desk.lost(part)
         if is_held:
             self.release_unwanted(part)
 
@@ -141,15 +141,15 @@ class Releases:
         """Try to release *part* to nobody, unless a release of it is queued; see `advance`."""
         if part.release is None:
             job = self._queue(part, NOBODY)
-            job.wake = lambda: self._parts.ended.append(
+            job.wake = lambda: self._here.ended.append(
                 lambda now: self._unwanted_ended(part, job, now)
             )
 
     def _unwanted_ended(self, part: LocalPartition, job: ReleaseJob, now: int) -> None:
         part.release = None
         if job.error is None:
-            self._parts.gone(part)
-            self._parts.look_soon(now)
+            self._here.gone(part)
+            self._here.look_soon(now)
         elif part.presence is Presence.UNWANTED:
             self._repeats.append((now + REPEAT_US_MAX, part))
 
@@ -162,5 +162,5 @@ class Releases:
         """Try again to release what is unwanted."""
         while self._repeats and self._repeats[0][0] <= now:
             _, part = self._repeats.popleft()
-            if part.presence is Presence.UNWANTED and part.number in self._parts.journal.held:
+            if part.presence is Presence.UNWANTED and part.number in self._here.journal.held:
                 self.release_unwanted(part)

@@ -156,7 +156,9 @@ class PartitionOwners(Declared, frozen=True):
     Attributes:
         epoch: rises with each claim of any partition, and so with each change of an owner: from any
             member, of two answers about one generation the one with the greater epoch has the later
-            owners. Equal epochs mean equal owners once news have spread, which takes a moment.
+            owners. Equal epochs mean equal owners once news have spread, which takes a moment. A
+            member that has just started knows less, and so has a lower one: after all members have
+            ended, it is above what it was once each partition was claimed again.
         members: by partition; empty where a partition is on its way, or no member serves it.
     """
 

@@ -326,7 +326,7 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "a partition is released to a member that should not own it",
         RELEASES,
-        "            or parts.table[number].desired != to\n",
+        "            or here.table[number].desired != to\n",
         "",
         "K5 K9",
         "partitions-drained:0:2",
@@ -398,10 +398,10 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "a drained member keeps its partitions",
         RELEASES,
-        "        if part is None or parts.failure:\n",
-        "        if parts.name not in parts.sight.owners():\n"
+        "        if part is None or here.failure:\n",
+        "        if here.name not in here.sight.owners():\n"
         "            return ReleaseSaid.NOT_YET\n"
-        "        if part is None or parts.failure:\n",
+        "        if part is None or here.failure:\n",
         "K4 K7",
         "partitions-drained:0:1",
     ),
