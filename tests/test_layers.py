@@ -126,7 +126,16 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     loaded = modules_loaded_by(BARE_NODE)
 
     needed = (
-        *("base", "member", "net.security", "net.transport", "net.wire", "route", "node"),
+        *(
+            "base",
+            "member",
+            "net.http",
+            "net.security",
+            "net.transport",
+            "net.wire",
+            "route",
+            "node",
+        ),
         *("edge.admin", "edge.cli", "edge.daemon"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}

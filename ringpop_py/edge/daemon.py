@@ -245,6 +245,7 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
     # them would answer some requests, and others would not take over its keys.
     nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
     nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
+    nursery.start_soon(keep_running, "the end of streams", ringpop.application.streams.run)
 
 
 class _Signals:
@@ -431,8 +432,8 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     if config.http is None and config.http_in is None and config.http_in_key is None:
         return []
     try:
+        from ringpop_py.edge.door.app import EntryApp  # noqa: PLC0415 - an extra
         from ringpop_py.edge.entry.keys import rule_of  # noqa: PLC0415 - only for these
-        from ringpop_py.edge.web.entry import EntryApp  # noqa: PLC0415 - an extra
         from ringpop_py.edge.web.server import App, HttpServer  # noqa: PLC0415
     except ModuleNotFoundError as error:
         flag = HTTP_FLAG if config.http is not None else HTTP_IN_FLAG

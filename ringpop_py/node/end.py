@@ -103,13 +103,17 @@ class Ending:
             work: max(  # not a sum: one request is counted in several places
                 serving[work],  # includes clients' requests that wait for their next try
                 under_way.get(work, 0),
-                self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
+                self._requests() if work is Work.REQUESTS else 0,
                 sum(http.under_way for http in self.http) if work is Work.HTTP_REQUESTS else 0,
                 sending if work is Work.UNSENT_ANSWERS else 0,
                 self._dataflows() if work is Work.DATAFLOWS else 0,
             )
             for work in Work
         }
+
+    def _requests(self) -> int:
+        streams = self._proxying.application.streams
+        return max(self._proxying.counts.in_flight, streams.unfinished)
 
     def observe(self, effect: Effect) -> None:
         """Note *effect*, a fact of the protocol."""
@@ -193,6 +197,7 @@ class Ending:
             phase = draining.look(self.left(), trio.current_time(), announced=announced)
             if phase is not Phase.DRAINING:
                 self._keyspaces.end_waits()
+                self._proxying.application.streams.cut()
             if phase is Phase.ENDED:
                 return
             self._channel.handlers.decline(draining.declined, ENDING_TEXT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from ringpop_py.route.proxy.entry import MARK
+from ringpop_py.net.http.message import MARK
 
 
 class ReplayMark(list[tuple[bytes, bytes]]):

@@ -36,6 +36,7 @@ WAIT: Final = rules.seconds(0.001, 600)
 """The rule for how long an answer may take."""
 SHARE: Final = Rule("a number above 0, 1 at most", lambda v: rules.is_number(v) and 0 < v <= 1)
 DELAY: Final = Rule(SECONDS.text, lambda v: SECONDS.sound(v) and v <= rules.NUMBER_MAX)
+TIME_LIMIT: Final = rules.seconds(0.001, rules.NUMBER_MAX)
 RETRIES: Final = rules.whole(0)
 SCHEDULE: Final = rules.tuple_of("a tuple of seconds, each 0 or more", SECONDS.sound)
 SERVICE: Final = Rule(
@@ -229,7 +230,10 @@ class ProxyConfig(Checked):
     Attributes:
         replays_max: how many forwarded HTTP requests the application at `Config.app_url` may have
             under way; more are declined immediately, and tried again on the sender's schedule.
-        body_bytes_max: the largest body of an HTTP request or response.
+        body_bytes_max: the largest part of an HTTP request or response that is in one message; from
+            the web entry, longer ones come in pieces. Also the largest message of a websocket.
+        streams_max: how many answers of the application at `Config.app_url` may be under way in
+            pieces, websockets included.
     """
 
     max_retries: int = ruled(3, RETRIES)
@@ -238,6 +242,7 @@ class ProxyConfig(Checked):
     in_flight_max: int = 5_000
     body_bytes_max: int = 1 << 20
     replays_max: int = 1_000
+    streams_max: int = 1_000
     consistency: Consistency = ruled("keys", rules.one_of(get_args(Consistency)))
 
     def _problem(self) -> str:
@@ -246,6 +251,23 @@ class ProxyConfig(Checked):
             return problem
         empty = self.max_retries != 0 and not self.retry_schedule_s
         return "retry_schedule is empty, but max_retries is not 0" if empty else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryConfig(Checked):
+    """How requests of HTTP are taken for the owners of their keys (`Config.http_in`).
+
+    Attributes:
+        timeout_s: the time limit until an answer begins.
+        idle_timeout_s: how long nothing may come of an answer that has begun, or of a body.
+        total_timeout_s: the time limit until the end of an answer; None if it has none.
+        body_bytes_max: the most bytes of a request's body.
+    """
+
+    timeout_s: float = ruled(10.0, TIME_LIMIT)
+    idle_timeout_s: float = ruled(120.0, TIME_LIMIT)
+    total_timeout_s: float | None = ruled(None, TIME_LIMIT.or_none())
+    body_bytes_max: int = ruled(1 << 30, rules.whole(0, 1 << 50))
 
 
 _USUAL_SCHEDULE_S: Final = ProxyConfig().retry_schedule_s
@@ -412,6 +434,7 @@ class Config(Checked):
     drain_timeout_s: float = ruled(30.0, DELAY)
     gossip: GossipConfig = _LAN
     proxy: ProxyConfig = ProxyConfig()
+    entry: EntryConfig = EntryConfig()
     state: StateConfig = StateConfig()
     shuffle: ShuffleConfig = ShuffleConfig()
     wire: WireLimits = WireLimits()

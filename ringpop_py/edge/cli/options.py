@@ -12,6 +12,7 @@ from ringpop_py.base.config.places import KEY_VARIABLE, default_socket
 from ringpop_py.base.config.settings import (
     PRESETS,
     Config,
+    EntryConfig,
     GossipConfig,
     ProxyConfig,
     ShuffleConfig,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.member import Labels
 
 GROUPS: Final[dict[str, Any]] = {
+    "entry": EntryConfig(),
     "gossip": GossipConfig(),
     "proxy": ProxyConfig(),
     "shuffle": ShuffleConfig(),
@@ -87,6 +89,14 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         add(flag, metavar=metavar, help=text)
     text = "where --http-in finds the key: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
     add("--key", dest="http_in_key", metavar="RULE", help=text)
+    for flag, dest, text in (
+        ("--http-in-timeout", "timeout_s", "seconds until an answer begins (10)"),
+        ("--http-in-idle-timeout", "idle_timeout_s", "seconds without any of it after that (120)"),
+        ("--http-in-total-timeout", "total_timeout_s", "seconds until its end (no limit)"),
+    ):
+        add(flag, dest=f"entry.{dest}", type=seconds, metavar="S", help=f"--http-in: {text}")
+    text = "--http-in: the largest body, as 10MiB (1GiB)"
+    add("--http-in-body-max", dest="entry.body_bytes_max", type=size, metavar="SIZE", help=text)
     text = "a name under which --http is reached; may be repeated"
     add("--http-host", dest="http_hosts", action="append", metavar="NAME", help=text)
     text = f"a Unix socket for programs on this host ({default_socket()}, if no PATH is given)"

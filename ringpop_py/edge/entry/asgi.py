@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum
 from functools import partial
 from math import inf
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import sniffio
 
@@ -20,22 +18,32 @@ from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.keys import Incoming, key_rule
 from ringpop_py.edge.entry.owners import Follower
-from ringpop_py.route.proxy.entry import MARK
+from ringpop_py.edge.entry.passing import (
+    PROTOCOLS,
+    Forwarding,
+    Limited,
+    again,
+    gone,
+    pass_on,
+    pass_websocket,
+    refuse,
+    refuse_websocket,
+)
+from ringpop_py.net.http.message import MARK
+from ringpop_py.net.http.stream_calls import stream_call
+from ringpop_py.route.proxy.request import HttpReply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.base.address import Peer
     from ringpop_py.edge.entry.keys import KeyRule
-    from ringpop_py.route.proxy.request import HttpReply, HttpRequest
+    from ringpop_py.edge.entry.passing import App, Forward, Receive, Scope, Send
+    from ringpop_py.net.http.stream_calls import StreamHead
+    from ringpop_py.net.wire.calls import Answer
+    from ringpop_py.route.proxy.request import HttpRequest
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Forward = Callable[["HttpRequest"], Awaitable["HttpReply | None"]]
-"""Returns the reply of the owner; None if this host is to answer. Raises RingpopError."""
+Outcome = http.OwnAnswer | HttpReply | None
 _MARK = MARK.encode()
 
 
@@ -50,8 +58,8 @@ class RingpopMiddleware:
             ``"query:user"``, ``"cookie:sid"``, a function of an `Incoming`, or a list of these, of
             which the first that finds a key decides. A request without a key is answered here.
         daemon: the address of this host's daemon, or its Unix socket; see `Client`.
-        websockets: whether connections of websockets whose key another host owns are answered
-            ``"here"``, or refused with 421 (``"refuse"``). They are not forwarded.
+        websockets: whether those whose key another host owns are opened there (``"forward"``),
+            answered ``"here"``, or refused with 421 (``"refuse"``).
         options: see `ForwardOptions`.
 
     Raises:
@@ -64,13 +72,13 @@ class RingpopMiddleware:
         *,
         key: str | KeyRule | Sequence[str | KeyRule],
         daemon: Peer | str | None = None,
-        websockets: http.Elsewhere = "here",
+        websockets: http.Websockets = "forward",
         **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
         self._rule = key_rule(key)
         self._options = http.Options(**options).checked()
-        http.checked_elsewhere(websockets, "websockets")
+        http.checked_elsewhere(websockets, "websockets", "forward")
         self._websockets = websockets
         self._follower = Follower(daemon)
         self._client = AsyncClient(daemon, timeout_s=self._options.timeout_s)
@@ -85,20 +93,39 @@ class RingpopMiddleware:
         is_routed = False
         if any(name == _MARK for name, _ in scope["headers"]):
             scope, is_routed = await self._checked(scope)
-        key = None if is_routed else self._rule(incoming_of(scope))
+        asked = incoming_of(scope)
+        key = None if is_routed else self._rule(asked)
         if key is None or await self._is_here(key):
-            await self._app(scope, receive, send)
+            if kind == "http" and not is_routed:
+                await self._here(asked, scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
         elif kind == "websocket":
-            await self._websocket(scope, receive, send)
+            await self._websocket(key, scope, receive, send)
         else:
-
-            def forward(request: HttpRequest) -> Awaitable[HttpReply | None]:
-                tries = self._options.tries(request.method)
-                return self._client.handle_or_proxy(key, request, **tries)
-
-            here = await answered(scope, receive, send, forward, self._options)
+            here = await answered(scope, receive, send, self._forwarding(key), self._options)
             if here is not None:
                 await self._app(scope, here, send)
+
+    async def _here(self, asked: Incoming, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self._options.body_bytes_max
+        length = http.length_in(asked.headers)
+        if (length or 0) > most:
+            await refuse(send, http.too_long(most))
+            return
+        if length is None and any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            receive = Limited(receive, most)
+        await self._app(scope, receive, send)
+
+    def _forwarding(self, key: str) -> Forwarding:
+        def forward(request: HttpRequest) -> Awaitable[HttpReply | None]:
+            tries = self._options.tries(request.method)
+            return self._client.handle_or_proxy(key, request, **tries)
+
+        def on_stream(head: StreamHead, data: bytes) -> Awaitable[Answer]:
+            return self._client.call(stream_call(head, data))
+
+        return Forwarding(forward, on_stream)
 
     async def _is_here(self, key: str) -> bool:
         ring = self._follower.ring
@@ -131,23 +158,18 @@ class RingpopMiddleware:
             changed["scheme"] = asker.scheme
         return {**scope, **changed, "headers": headers}, True
 
-    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _websocket(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
         if self._websockets == "here":
             await self._app(scope, receive, send)
-            return
-        refused = http.refusal(
-            421, "another-host", "another host owns this key, and websockets are not forwarded"
-        )
-        await refuse_websocket(scope, receive, send, refused)
-
-
-async def refuse_websocket(scope: Scope, receive: Receive, send: Send, why: http.OwnAnswer) -> None:
-    """Refuse a websocket, with an answer where the server can send one."""
-    await receive()  # websocket.connect
-    if "websocket.http.response" in scope.get("extensions", {}):
-        await refuse(send, why, prefix="websocket.")
-    else:
-        await send({"type": "websocket.close", "code": 1008, "reason": "it is refused"})
+        elif self._websockets == "refuse":
+            await receive()  # websocket.connect
+            text = "another host owns this key, and websockets are not forwarded"
+            await refuse_websocket(scope, send, http.refusal(421, "another-host", text))
+        else:
+            forwarding = self._forwarding(key)
+            here = await websocket_answered(scope, receive, send, forwarding, self._options)
+            if here is not None:
+                await self._app(scope, here, send)
 
 
 def incoming_of(scope: Scope) -> Incoming:
@@ -175,35 +197,93 @@ def _text(value: bytes) -> str:
 
 
 async def answered(
-    scope: Scope, receive: Receive, send: Send, forward: Forward, options: http.Options
+    scope: Scope, receive: Receive, send: Send, forwarding: Forwarding, options: http.Options
 ) -> Receive | None:
     """Forward a request, and send its answer; return None then.
 
     Returns:
         If this host is to answer: a `Receive` that gives the application the body again.
     """
-    body = await _body(receive, options.body_bytes_max)
+    asked = incoming_of(scope)
+    if (http.length_in(asked.headers) or 0) > options.body_bytes_max:
+        await refuse(send, http.too_long(options.body_bytes_max))
+        return None
+    limited = Limited(receive, options.body_bytes_max)
+    body, goes_on, receive = await _beginning(limited, options.whole_bytes_max)
+    if limited.exceeded:
+        await refuse(send, http.too_long(options.body_bytes_max))
+        return None
     if body is None:
         return None  # its sender has gone away
-    client = (scope.get("client") or ("",))[0] or ""
     request = http.to_forward(
-        incoming_of(scope), body, client=client, scheme=scope["scheme"], keeps=options.keeps
+        asked,
+        body,
+        client=(scope.get("client") or ("",))[0] or "",
+        scheme=scope["scheme"],
+        keeps=options.keeps,
+        kind="body" if goes_on else "answer",
     )
-    if len(body) > options.body_bytes_max:
-        request = http.too_long(options.body_bytes_max)
     if isinstance(request, http.OwnAnswer):
         await refuse(send, request)
         return None
-    outcome = await _unless_gone(receive, partial(_forwarded, forward, request, options))
+    forwarded = partial(_forwarded, forwarding.forward, request, options)
+    outcome = await (forwarded() if goes_on else _unless_gone(receive, forwarded))
+    if outcome is None:
+        return again({"type": "http.request", "body": body, "more_body": goes_on}, receive)
     if isinstance(outcome, http.OwnAnswer):
         await refuse(send, outcome)
-    return _again(body, receive) if outcome is None else None
+    elif isinstance(outcome, HttpReply):
+        began = request, outcome, forwarding.on_stream
+        await pass_on(
+            scope,
+            receive,
+            send,
+            began,
+            options,
+            goes_on=goes_on,
+            is_too_long=lambda: limited.exceeded,
+        )
+    return None
+
+
+async def websocket_answered(
+    scope: Scope, receive: Receive, send: Send, forwarding: Forwarding, options: http.Options
+) -> Receive | None:
+    """As `answered`, of a websocket."""
+    message = await receive()
+    if message["type"] != "websocket.connect":
+        return None
+    client, scheme = (scope.get("client") or ("",))[0] or "", scope["scheme"]
+    asked = incoming_of(scope)
+    kept = [pair for pair in asked.headers if pair[0] != PROTOCOLS]  # some servers leave them out
+    if scope.get("subprotocols"):
+        kept.append((PROTOCOLS, ", ".join(scope["subprotocols"])))
+    request = http.to_forward(
+        asked._replace(headers=kept),
+        b"",
+        client=client,
+        scheme=scheme.replace("ws", "http", 1),
+        keeps=options.keeps,
+        kind="websocket",
+    )
+    outcome: Outcome
+    if isinstance(request, http.OwnAnswer):
+        outcome = request
+    else:
+        outcome = await _forwarded(forwarding.forward, request, options)
+    if outcome is None:
+        return again(message, receive)
+    if isinstance(outcome, HttpReply):
+        await pass_websocket(receive, send, outcome, forwarding.on_stream)
+    else:
+        await refuse_websocket(scope, send, outcome)
+    return None
 
 
 async def _forwarded(
     forward: Forward, request: HttpRequest, options: http.Options
-) -> http.OwnAnswer | None:
-    """Return the answer to a request; None if this host is to give it."""
+) -> http.OwnAnswer | HttpReply | None:
+    """Return the answer to a request, or its beginning; None if this host is to give it."""
     try:
         reply = await forward(request)
     except RingpopError as error:
@@ -211,8 +291,8 @@ async def _forwarded(
             return None
         log.debug("request-not-forwarded", code=error.code, text=str(error))
         return http.refusal_of(error)
-    if reply is None:
-        return None
+    if reply is None or reply.stream:
+        return reply
     return http.OwnAnswer(reply.status, http.reply_headers(reply, request.method), reply.body)
 
 
@@ -223,17 +303,17 @@ class _Caller(Enum):
 
 
 async def _unless_gone(
-    receive: Receive, forwarded: Callable[[], Awaitable[http.OwnAnswer | None]]
-) -> http.OwnAnswer | _Caller | None:
+    receive: Receive, forwarded: Callable[[], Awaitable[Outcome]]
+) -> Outcome | _Caller:
     """Return the result of *forwarded*, which is cancelled if the caller goes away."""
     # Under asyncio a group of tasks costs more than a task.
     if sniffio.current_async_library() == "asyncio":
         return await _unless_gone_by_task(receive, forwarded)
-    outcome: http.OwnAnswer | _Caller | None = _Caller.GONE
+    outcome: Outcome | _Caller = _Caller.GONE
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
-            await _gone(receive)
+            await gone(receive)
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
@@ -243,12 +323,12 @@ async def _unless_gone(
 
 
 async def _unless_gone_by_task(
-    receive: Receive, forwarded: Callable[[], Awaitable[http.OwnAnswer | None]]
-) -> http.OwnAnswer | _Caller | None:
+    receive: Receive, forwarded: Callable[[], Awaitable[Outcome]]
+) -> Outcome | _Caller:
     import asyncio  # noqa: PLC0415 - trio does without
 
     async def watch() -> None:
-        await _gone(receive)
+        await gone(receive)
         until_gone.reschedule(-inf)
 
     try:
@@ -264,37 +344,20 @@ async def _unless_gone_by_task(
         return _Caller.GONE
 
 
-async def _gone(receive: Receive) -> None:
-    """Return once the caller has gone away."""
-    while (await receive())["type"] != "http.disconnect":
-        await anyio.lowlevel.checkpoint()  # some always have a message
+async def _beginning(receive: Receive, most: int) -> tuple[bytes | None, bool, Receive]:
+    """Return a body, or *most* bytes of it and whether more follows; None if its sender has gone.
 
-
-async def _body(receive: Receive, most: int) -> bytes | None:
-    """Return the body, or more than *most* bytes of it; None if its sender has gone away."""
-    body = bytearray()
-    while True:
+    Returns:
+        Besides, a `Receive` that gives what follows.
+    """
+    body, goes_on = bytearray(), True
+    while goes_on and len(body) <= most:
         message = await receive()
         if message["type"] != "http.request":
-            return None
+            return None, False, receive
         body += message.get("body", b"")
-        if len(body) > most or not message.get("more_body", False):
-            return bytes(body)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return a `Receive` that gives *body*, and then the messages of *receive*."""
-    left = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def again() -> Message:
-        return left.pop() if left else await receive()
-
-    return again
-
-
-async def refuse(send: Send, answer: http.OwnAnswer, prefix: str = "") -> None:
-    """Send an answer of ours, or that of an owner."""
-    headers = [(name.lower().encode("latin-1"), value.encode()) for name, value in answer.headers]
-    kind = f"{prefix}http.response"
-    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": answer.body})
+        goes_on = message.get("more_body", False)
+    if len(body) > most:
+        rest = {"type": "http.request", "body": bytes(body[most:]), "more_body": goes_on}
+        return bytes(body[:most]), True, again(rest, receive)
+    return bytes(body), False, receive

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from ringpop_py.base.arguments import checked_seconds, wrong
-from ringpop_py.base.config.settings import ProxyConfig
+from ringpop_py.base.config.settings import EntryConfig, ProxyConfig
 from ringpop_py.base.errors import ConfigError, ConnectRefused, PeerDeclined, RingpopError
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.edge.entry.keys import KINDS as KINDS
-from ringpop_py.route.proxy.entry import MARK
-from ringpop_py.route.proxy.http import end_to_end
-from ringpop_py.route.proxy.request import HttpRequest, RequestOptions
+from ringpop_py.net.http.message import MARK, Flow, HttpRequest, end_to_end
+from ringpop_py.route.proxy.request import RequestOptions
 from ringpop_py.route.proxy.tries import check_options
 
 if TYPE_CHECKING:
@@ -22,11 +21,14 @@ if TYPE_CHECKING:
 
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """The methods whose requests may be repeated (RFC 9110, 9.2.2)."""
-BODY_BYTES_MAX: Final = ProxyConfig().body_bytes_max
-TIMEOUT_S: Final = 10.0
+WHOLE_BYTES_MAX: Final = ProxyConfig().body_bytes_max
+_USUAL: Final = EntryConfig()
+TIMEOUT_S: Final = _USUAL.timeout_s
 RING_S: Final = 2.0
 """The most seconds that a first request waits for the daemon's answer."""
 UNAVAILABLE: Final = 503
+Kind = Literal["answer", "body", "websocket"]
+Websockets = Literal["forward", "here", "refuse"]
 Elsewhere = Literal["here", "refuse"]
 """The answer to requests that cannot be forwarded: of this host's application, or a refusal."""
 HOPS: Final = "ringpop-hops"
@@ -54,8 +56,11 @@ class ForwardOptions(TypedDict, total=False):
     Attributes:
         away: what happens to a request while the daemon cannot be reached: ``"here"``, the default,
             has this host answer, and ``"refuse"`` answers with 503.
-        body_bytes_max: the most bytes of a body for another host; a longer one is refused with 413.
-        timeout_s: the time limit for the answer of an owner, retries included.
+        body_bytes_max: the most bytes of a body, whichever host answers; a longer one is refused
+            with 413.
+        timeout_s: the time limit until the answer of an owner begins, retries included.
+        idle_timeout_s: how long nothing may come of an answer that has begun.
+        total_timeout_s: the time limit until the end of the answer of an owner.
         idempotent: the methods whose requests may be repeated after they may have run.
         failover: how many hosts may answer these: the owner of the key, and the next ones on the
             ring while it does not answer. For answers that all hosts have, such as a cache's.
@@ -64,19 +69,30 @@ class ForwardOptions(TypedDict, total=False):
     away: Elsewhere
     body_bytes_max: int
     timeout_s: float
+    idle_timeout_s: float
+    total_timeout_s: float | None
     idempotent: Collection[str]
     failover: int
 
 
 class Options(NamedTuple):
-    """`ForwardOptions` with their defaults; *keeps*: see `to_forward`."""
+    """`ForwardOptions` with their defaults.
+
+    Attributes:
+        keeps: see `to_forward`.
+        whole_bytes_max: a body of at most so many bytes is read before its request is forwarded; of
+            a longer one, the rest follows in pieces.
+    """
 
     away: Elsewhere = "here"
-    body_bytes_max: int = BODY_BYTES_MAX
+    body_bytes_max: int = _USUAL.body_bytes_max
     timeout_s: float = TIMEOUT_S
+    idle_timeout_s: float = _USUAL.idle_timeout_s
+    total_timeout_s: float | None = _USUAL.total_timeout_s
     idempotent: Collection[str] = IDEMPOTENT
     failover: int = 1
     keeps: bool = False
+    whole_bytes_max: int = WHOLE_BYTES_MAX
 
     def checked(self) -> Options:
         """Return the options themselves. Raises ConfigError."""
@@ -85,8 +101,12 @@ class Options(NamedTuple):
             raise wrong("body_bytes_max", "a whole number, 0 or more", self.body_bytes_max)
         if isinstance(self.idempotent, str):
             raise wrong("idempotent", "a list of methods", self.idempotent)
-        if checked_seconds(self.timeout_s, "timeout_s") <= 0:
-            raise ConfigError(f"timeout_s is above 0, not {self.timeout_s!r}")
+        for name in ("timeout_s", "idle_timeout_s", "total_timeout_s"):
+            value = getattr(self, name)
+            if (value is not None or name != "total_timeout_s") and (
+                checked_seconds(value, name) <= 0
+            ):
+                raise ConfigError(f"{name} is above 0, not {value!r}")
         check_options(RequestOptions(idempotent=True, failover=self.failover))
         return self
 
@@ -99,10 +119,11 @@ class Options(NamedTuple):
         return RequestOptions(idempotent=True, failover=self.failover)
 
 
-def checked_elsewhere(value: object, what: str) -> None:
-    """Raise ConfigError unless *value* is one of `Elsewhere`."""
-    if value not in ("here", "refuse"):
-        raise wrong(what, "'here' or 'refuse'", value)
+def checked_elsewhere(value: object, what: str, *more: str) -> None:
+    """Raise ConfigError unless *value* is one of `Elsewhere`, or of *more*."""
+    may_be = (*more, "here", "refuse")
+    if value not in may_be:
+        raise wrong(what, f"{', '.join(map(repr, may_be[:-1]))} or 'refuse'", value)
 
 
 class OwnAnswer(NamedTuple):
@@ -134,7 +155,7 @@ def refusal_of(error: RingpopError) -> OwnAnswer:
 
 def too_long(most: int) -> OwnAnswer:
     """Return the answer to a request whose body is longer than *most* bytes."""
-    return refusal(413, "body-too-long", f"what is forwarded has at most {most} bytes")
+    return refusal(413, "body-too-long", f"a body has at most {most} bytes here")
 
 
 def may_be_answered_here(error: RingpopError, away: Elsewhere) -> bool:
@@ -143,7 +164,13 @@ def may_be_answered_here(error: RingpopError, away: Elsewhere) -> bool:
 
 
 def to_forward(
-    asked: Incoming, body: bytes, *, client: str, scheme: str, keeps: bool = False
+    asked: Incoming,
+    body: bytes,
+    *,
+    client: str,
+    scheme: str,
+    keeps: bool = False,
+    kind: Kind = "answer",
 ) -> HttpRequest | OwnAnswer:
     """Return a request as it is forwarded, with its caller in the ``X-Forwarded`` headers.
 
@@ -154,6 +181,7 @@ def to_forward(
         client: the address of the caller, as far as the server here trusts proxies.
         keeps: whether headers of proxies before us stay, as with any reverse proxy; by default
             they do not: the server of the owner trusts us, and must not trust the caller.
+        kind: see `Flow`; with ``"body"``, more of it follows.
     """
     headers = asked.headers
     hops = [value for name, value in headers if name.lower() == HOPS]
@@ -187,9 +215,18 @@ def to_forward(
     kept += [pair for pair in ours.items() if pair[1]]
     target = f"{asked.path}?{asked.query}" if asked.query else asked.path
     try:
-        return HttpRequest(asked.method, target, tuple(kept), body)
+        length = length_in(headers) if kind == "body" else None
+        return HttpRequest(asked.method, target, tuple(kept), body, Flow(kind, length))
     except ConfigError as error:
         return refusal_of(error)
+
+
+def length_in(headers: Iterable[tuple[str, str]]) -> int | None:
+    """Return the length of a body according to *headers*; None if they do not say it."""
+    texts = [value for name, value in headers if name.lower() == "content-length"]
+    if len(texts) != 1 or not (texts[0].isascii() and texts[0].isdecimal()):
+        return None
+    return int(texts[0])
 
 
 class Asker(NamedTuple):
@@ -211,7 +248,7 @@ def reply_headers(reply: HttpReply, method: str) -> tuple[tuple[str, str], ...]:
     """Return the headers of a forwarded *reply*, with its length where it has one."""
     # The server here writes its own of the others.
     kept = tuple(p for p in end_to_end(reply.headers) if p[0].lower() not in _SERVERS_OWN)
-    if method == "HEAD":
+    if method == "HEAD" or reply.stream:
         return kept + tuple(p for p in reply.headers if p[0].lower() == "content-length")
     if reply.status in _NO_LENGTH:
         return kept

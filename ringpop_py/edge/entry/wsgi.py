@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from http import HTTPStatus
-from io import BytesIO
-from typing import TYPE_CHECKING, Final, Unpack
+from io import BufferedReader, BytesIO, RawIOBase
+from typing import IO, TYPE_CHECKING, Any, Final, Unpack
 from urllib.parse import quote
 
-from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.errors import CallError, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.keys import Incoming, key_rule
 from ringpop_py.edge.entry.owners import Follower
-from ringpop_py.route.proxy.entry import MARK
+from ringpop_py.edge.entry.pieces import BlockingPieces
+from ringpop_py.net.http.message import CONTINUE, MARK, HttpReply
+from ringpop_py.net.http.stream_calls import PIECE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from ringpop_py.base.address import Peer
     from ringpop_py.edge.entry.keys import KeyRule
 
+_REST: Final = "ringpop.body"
 _MARK: Final = f"HTTP_{MARK.upper().replace('-', '_')}"
 _UNPREFIXED: Final = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 
@@ -59,17 +63,26 @@ class RingpopWSGI:
             ring = self._follower.ring or self._follower.wait(http.RING_S)
             if ring is None or not ring.is_here(key):
                 answer = self._answer(key, asked, environ)
-                if answer is not None:
+                if isinstance(answer, http.OwnAnswer):
                     return _started(answer, start_response)
+                if answer is not None:
+                    return self._in_pieces(answer, asked, environ, start_response)
+                return self._app(environ, start_response)
+        if (http.length_in(asked.headers) or 0) > self._options.body_bytes_max:
+            return _started(http.too_long(self._options.body_bytes_max), start_response)
         return self._app(environ, start_response)
 
-    def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.OwnAnswer | None:
-        """Return our answer; None if the application here is to answer."""
-        body = _body(environ, self._options.body_bytes_max)
-        if isinstance(body, http.OwnAnswer):
-            return body
+    def _answer(
+        self, key: str, asked: Incoming, environ: WSGIEnvironment
+    ) -> http.OwnAnswer | HttpReply | None:
+        """Return our answer, or how it begins; None if the application here is to answer."""
+        body = _Body(environ, self._options.body_bytes_max)
+        began = body.read(http.WHOLE_BYTES_MAX)
+        if body.refused is not None:
+            return body.refused
         client, scheme = environ.get("REMOTE_ADDR", ""), environ["wsgi.url_scheme"]
-        request = http.to_forward(asked, body, client=client, scheme=scheme)
+        kind: http.Kind = "answer" if body.is_over else "body"
+        request = http.to_forward(asked, began, client=client, scheme=scheme, kind=kind)
         if isinstance(request, http.OwnAnswer):
             return request
         try:
@@ -80,10 +93,61 @@ class RingpopWSGI:
                 return http.refusal_of(error)
             reply = None
         if reply is None:
-            environ["wsgi.input"] = BytesIO(body)
-            environ["CONTENT_LENGTH"] = str(len(body))
+            body.put_back(began)
             return None
+        environ[_REST] = body
+        if reply.stream:
+            return reply
         return http.OwnAnswer(reply.status, http.reply_headers(reply, asked.method), reply.body)
+
+    def _in_pieces(
+        self,
+        reply: HttpReply,
+        asked: Incoming,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+    ) -> Iterable[bytes]:
+        body: _Body = environ.pop(_REST)
+        pieces = BlockingPieces(reply, self._client, self._options.idle_timeout_s)
+        try:
+            if reply.status == CONTINUE:
+                with suppress(CallError):  # it may have answered before it has read all
+                    while not body.is_over:
+                        part = body.read(PIECE_BYTES)
+                        if body.refused is not None:
+                            pieces.close()
+                            return _started(body.refused, start_response)
+                        pieces.write(part, is_last=body.is_over)
+                first = pieces.read()
+                reply = HttpReply(first.status, first.headers, first.data, "", reply.stream)
+        except RingpopError as error:
+            pieces.close()
+            log.debug("request-not-forwarded", code=error.code, text=str(error))
+            return _started(http.refusal_of(error), start_response)
+        headers = http.reply_headers(reply, asked.method)
+        _started(http.OwnAnswer(reply.status, headers, b""), start_response)
+        return _Rest(reply.body, pieces)
+
+
+class _Rest:
+    """The rest of an answer, as the server takes it."""
+
+    def __init__(self, began: bytes, pieces: BlockingPieces) -> None:
+        self._began = began
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield its pieces. Raises RingpopError: it has broken off."""
+        yield self._began
+        is_last = False
+        while not is_last:
+            piece = self._pieces.read()
+            is_last = piece.is_last
+            yield piece.data
+
+    def close(self) -> None:
+        """See the interface of WSGI: the server needs no more."""
+        self._pieces.close()
 
 
 def _incoming_of(environ: WSGIEnvironment) -> Incoming:
@@ -119,24 +183,75 @@ def _set_asker(environ: WSGIEnvironment, asker: http.Asker) -> None:
         environ["wsgi.url_scheme"] = asker.scheme
 
 
-def _body(environ: WSGIEnvironment, most: int) -> bytes | http.OwnAnswer:
-    """Return the body, or why it cannot be forwarded."""
-    stream, text = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
-    body: bytes
-    if text.isdecimal():
-        size = int(text)
-        if size > most:
-            return http.too_long(most)
-        body = stream.read(size)
-        if len(body) < size:
-            return http.refusal(400, "body-cut-off", "the body ended early")
-        return body
-    if environ.get("wsgi.input_terminated"):
-        body = stream.read(most + 1)
-        return body if len(body) <= most else http.too_long(most)
-    if environ.get("HTTP_TRANSFER_ENCODING"):
-        return http.refusal(411, "length-required", "this server does not say where a body ends")
-    return b""  # without a length, there is none
+class _Body:
+    """The body of a request, as far as its server says where it ends.
+
+    Attributes:
+        refused: why it cannot be forwarded, if it cannot.
+        is_over: whether all of it has been read.
+    """
+
+    def __init__(self, environ: WSGIEnvironment, most: int) -> None:
+        self.refused: http.OwnAnswer | None = None
+        self._environ = environ
+        self._stream = environ["wsgi.input"]
+        self._most, self._too_long = most, http.too_long(most)
+        text = environ.get("CONTENT_LENGTH") or ""
+        self._left = int(text) if text.isdecimal() else None
+        self.is_over = False
+        if self._left is not None:
+            self.is_over = not self._left
+            self.refused = self._too_long if self._left > most else None
+        elif not environ.get("wsgi.input_terminated"):
+            self.is_over = True  # without a length, there is none
+            if environ.get("HTTP_TRANSFER_ENCODING"):
+                text = "this server does not say where a body ends"
+                self.refused = http.refusal(411, "length-required", text)
+
+    def read(self, most: int) -> bytes:
+        """Return the next bytes: as many as *most*, or all that are left; or refuse it."""
+        if self.is_over or self.refused is not None:
+            return b""
+        wanted = most if self._left is None else min(most, self._left)
+        data: bytes = self._stream.read(wanted)
+        self._most -= len(data)
+        if self._most < 0:
+            self.refused = self._too_long
+        if self._left is not None:
+            self._left -= len(data)
+            if len(data) < wanted:
+                self.refused = http.refusal(400, "body-cut-off", "the body ended early")
+        self.is_over = not self._left if self._left is not None else len(data) < wanted
+        return data
+
+    def put_back(self, began: bytes) -> None:
+        """Have the application here read *began*, and then the rest."""
+        if self.is_over:
+            self._environ["wsgi.input"] = BytesIO(began)
+            self._environ["CONTENT_LENGTH"] = str(len(began))
+        else:
+            self._environ["wsgi.input"] = BufferedReader(_Again(began, self._stream, self._left))
+
+
+class _Again(RawIOBase):
+    """A body whose beginning has been read, from its beginning."""
+
+    def __init__(self, began: bytes, stream: IO[bytes], left: int | None) -> None:
+        self._began = BytesIO(began)
+        self._stream = stream
+        self._left = left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - of any kind that has bytes
+        most = len(buffer)
+        data = self._began.read(most)
+        if not data:
+            data = self._stream.read(most if self._left is None else min(most, self._left))
+            self._left = None if self._left is None else self._left - len(data)
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _started(answer: http.OwnAnswer, start_response: StartResponse) -> Iterable[bytes]:

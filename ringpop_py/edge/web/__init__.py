@@ -1,1 +1,1 @@
-"""HTTP at a node: keyspaces, health, metrics, the console's data, and what comes to `--http-in`."""
+"""HTTP at a node: keyspaces, health, metrics, and the console's data."""

@@ -51,7 +51,11 @@ HANDSHAKE: Final = 0x16
 CLEARTEXT_REFUSED: Final = "2"
 NO_HTTP_2: Final = "HTTP/2 is not spoken: a proxy that passes it on without TLS cannot see requests"
 BODY_S_MAX: Final = 30.0
-"""Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
+"""Seconds that a caller may take to send each MiB of a body. A slower one is refused with 408
+`TooSlow`."""
+MIB: Final = 1 << 20
+PING_S: Final = 20.0
+"""So often a caller with a websocket has to show that it is there."""
 BACKLOG: Final = 1_024
 UNREAD_MS_MAX: Final = 10_000
 """Milliseconds that a reply may stay unread; then the system drops the connection."""
@@ -154,17 +158,24 @@ def with_close(send: Send, ending: Ending) -> Send:
 
 
 def in_time(receive: Receive) -> Receive:
-    """Return *receive* such that it refuses a body that takes longer than `BODY_S_MAX`."""
-    deadline = trio.current_time() + BODY_S_MAX
-    complete = False
+    """Return *receive* such that it refuses a body that takes longer than `BODY_S_MAX`.
+
+    Only the time counts in which somebody waits for it: a slow reader is not the caller's fault.
+    """
+    left_s, left_bytes, complete = BODY_S_MAX, MIB, False
 
     async def bounded() -> Any:  # noqa: ANN401 - starlette's messages are maps of anything
-        nonlocal complete
+        nonlocal left_s, left_bytes, complete
         if complete:
             return await receive()
-        with trio.move_on_at(deadline):
+        began_at = trio.current_time()
+        with trio.move_on_after(left_s):
             message = await receive()
             complete = not message.get("more_body", False)
+            left_s -= trio.current_time() - began_at
+            left_bytes -= len(message.get("body", b""))
+            if left_bytes <= 0:
+                left_s, left_bytes = BODY_S_MAX, MIB
             return message
         text = f"the body did not arrive within {BODY_S_MAX:g} s"
         raise HttpRefusal(408, "TooSlow", text, {"connection": "close"})
@@ -293,6 +304,8 @@ class HttpServer:
         config.accesslog = config.errorlog = None  # our application logs errors
         config.include_server_header = False
         config.graceful_timeout = FAREWELL_S
+        config.websocket_ping_interval = PING_S
+        config.websocket_max_message_size = MIB
         self._app = app
         log.info("serving http", address=str(self.address))
         try:

@@ -1,1 +1,1 @@
-"""HTTP/1.1 to the application beside a node, over connections that are kept."""
+"""HTTP/1.1 and websockets of the application beside a node, whole or in pieces."""

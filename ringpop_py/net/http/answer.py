@@ -13,10 +13,10 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from ringpop_py.base.errors import ApplicationError, PeerFailed
+from ringpop_py.base.errors import PeerFailed
 
 HEAD_BYTES_MAX: Final = 100 * 1024
-"""The most bytes of all heads of an answer, and of what is between its chunks and after them."""
+"""The most bytes of all heads of an answer, and of what is between chunks or after them."""
 BLANK: Final = b"\r\n\r\n"
 INFORMATIONAL, SWITCHING, FINAL = 100, 101, 200
 _WITHOUT_BODY: Final = (204, 304)
@@ -26,19 +26,20 @@ class AnswerReader:
     """Reads the answer to one request with *method*.
 
     Attributes:
+        status: 0 until the head of the answer is there, with its headers.
         headers: with names in small letters, without trailers.
-        is_whole: whether nothing is missing; until then the others have no meaning.
-        keeps: whether the connection can take another request.
+        body: what came of it, and was not taken.
+        is_whole: whether nothing is missing.
+        keeps: whether the connection can take another request; it has a meaning at the end.
     """
 
-    def __init__(self, method: str, body_bytes_max: int) -> None:
+    def __init__(self, method: str) -> None:
         self.status = 0
         self.headers: list[tuple[str, str]] = []
         self.body = bytearray()
         self.is_whole = False
         self.keeps = False
         self._is_head = method == "HEAD"
-        self._most = body_bytes_max
         self._head = bytearray()
         self._overhead_bytes = 0
         self._left: int | None = None  # of the body; None if its head does not say
@@ -50,16 +51,30 @@ class AnswerReader:
 
         Raises:
             PeerFailed: it is not HTTP, or its end is open to doubt.
-            ApplicationError: the body is larger than the limit. This is final: the application has
-                run, and would say the same again.
         """
         try:
             self._take_body(data) if self.status else self._take_heads(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             raise broken_off(str(error)) from None
-        if len(self.body) > self._most or (self._left or 0) > self._most:
-            text = f"the response is larger than {self._most} bytes"
-            raise ApplicationError("response-too-large", text)
+
+    @property
+    def bytes_known(self) -> int:
+        """The bytes of the body that are here, or are said to come."""
+        return len(self.body) + (self._left or 0)
+
+    @property
+    def trailers(self) -> list[tuple[str, str]]:
+        """The headers after the last chunk."""
+        if self._chunks is None:
+            return []
+        named = self._chunks[1].headers[len(self.headers) :]
+        return [(name.decode().lower(), _text(value)) for name, value in named]
+
+    def take(self) -> bytes:
+        """Return what came of the body, and forget it."""
+        taken = bytes(self.body)
+        self.body.clear()
+        return taken
 
     def end(self) -> None:
         """Note the end of the connection. Raises PeerFailed if something is missing."""
@@ -135,6 +150,8 @@ class AnswerReader:
         self.keeps &= not (self.is_whole and (parsed.has_more or not is_end))
         if len(self.body) == before:
             self._count(data)
+        else:  # a stream of events may go on for days
+            self._overhead_bytes = 0
 
     def _count(self, data: bytes) -> None:
         self._overhead_bytes += len(data)

@@ -22,6 +22,7 @@ from ringpop_py.base.errors import (
     TooManyInFlight,
 )
 from ringpop_py.base.faults import is_fault, text_of
+from ringpop_py.net.http.streams import Streams
 from ringpop_py.route.proxy.request import (
     AppCall,
     Handler,
@@ -37,11 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.base.config.settings import ProxyConfig
-    from ringpop_py.route.proxy.replay import HttpReplayer
+    from ringpop_py.net.http.replay import HttpReplayer
     from ringpop_py.route.proxy.request import (
         AnyReply,
         AnyRequest,
-        Headers,
         ManyHandler,
         ManyRequest,
     )
@@ -85,6 +85,7 @@ class Application:
         starting: whether handlers are still being added, so that a call of an unknown endpoint is
             declined: it may be tried again.
         on_handler: called with each endpoint that gets a handler.
+        streams: the answers of the HTTP application that are passed on as they come.
     """
 
     def __init__(
@@ -103,9 +104,10 @@ class Application:
         self.on_handler: Callable[[str], None] = lambda _endpoint: None
         self._handlers: dict[str, Handler] = {}
         self._many_handlers: dict[str, ManyHandler] = {}
+        self.streams = Streams(config.streams_max)
         self._http: HttpReplayer | None = None
         if app_url is not None:
-            from ringpop_py.route.proxy.replay import HttpReplayer  # noqa: PLC0415 - few have one
+            from ringpop_py.net.http.replay import HttpReplayer  # noqa: PLC0415 - few have one
 
             self._http = HttpReplayer(app_url, config.body_bytes_max, config.replays_max, marks)
 
@@ -116,6 +118,7 @@ class Application:
 
     async def aclose(self) -> None:
         """Close the connections to the HTTP application."""
+        self.streams.close()
         if self._http is not None:
             await self._http.aclose()
 
@@ -223,11 +226,21 @@ class Application:
             raise BadRequest(message)
         return handler
 
-    async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
-        """See `HttpReplayer.replay`. Raises BadRequest also if there is no HTTP application."""
+    async def replay(self, request: HttpRequest) -> HttpReply:
+        """Have the HTTP application answer. If that takes long, the reply names a stream for it.
+
+        Raises:
+            BadRequest: there is no HTTP application, or see `HttpReplayer.replay`, also for others.
+        """
         if self._http is None:
             raise BadRequest(f"{self.local} has no HTTP application (start it with --app-url)")
-        return await self._http.replay(request)
+        if request.flow is not None:
+            self.streams.check_room()
+        status, headers, body, exchange, may_go_on = await self._http.replay(request)
+        if exchange is None:
+            return HttpReply(status, headers, body, self.local)
+        stream = self.streams.add(exchange, self._http.ended, may_be_cut=may_go_on)
+        return HttpReply(status, headers, body, self.local, stream)
 
     async def handle_many(
         self, keys: tuple[str, ...], request: ManyRequest, deadline: float
@@ -250,8 +263,7 @@ class Application:
             deadline: see `AppCall`.
         """
         if isinstance(request, HttpRequest):
-            status, headers, body = await self.replay(request)
-            return HttpReply(status, headers, body, self.local)
+            return await self.replay(request)
         handler = self.handler_for(request.endpoint)
         self.refuse_too_many()
         self.counts.in_flight += 1

@@ -6,12 +6,11 @@ else when it changes. `FORWARD` asks for an HTTP request to be answered by the o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.errors import BodyError, HandlerFailed
 from ringpop_py.base.values.declared import (
     Checksum,
-    Meta,
     Named,
     Natural,
     Text,
@@ -19,11 +18,18 @@ from ringpop_py.base.values.declared import (
     encode,
     reader,
 )
+from ringpop_py.net.http.message import MARK, Flow, end_to_end
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.failures import decode_failure, encode_failure
-from ringpop_py.route.proxy.head import NO_TRIES, AnyKey, HeaderText, Positive, Tries
-from ringpop_py.route.proxy.http import STATUS_MAX, end_to_end, has_break
-from ringpop_py.route.proxy.request import HttpReply, HttpRequest, OwnerReply, Reply, Request
+from ringpop_py.route.proxy.head import NO_TRIES, AnyKey, HeaderText, HttpStatus, Positive, Tries
+from ringpop_py.route.proxy.http import has_break
+from ringpop_py.route.proxy.request import (
+    HttpReply,
+    HttpRequest,
+    OwnerReply,
+    Reply,
+    Request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +40,6 @@ if TYPE_CHECKING:
 FOLLOW_ENDPOINT: Final = "/entry/follow"
 FORWARD_ENDPOINT: Final = "/entry/forward"
 ALL_ENDPOINT: Final = "/entry/all"
-MARK: Final = "ringpop-forwarded"
-"""The header that a daemon adds to what it replays, with a secret that its application knows: such
-a request has been routed, and is not forwarded again. From anybody else it means nothing."""
 HERE: Final = 0
 """The status of an answer that the asker is to give itself: its host owns the key."""
 
@@ -76,6 +79,7 @@ class ForwardHead(Named, frozen=True):
         may_be_here: whether the asker can answer itself, if its host owns the key.
         idempotent, failover, tries: see `Head`.
         keyspace: the name of the keyspace that owns the key; empty if the ring does.
+        flow: see `HttpRequest`.
     """
 
     key: AnyKey
@@ -87,6 +91,7 @@ class ForwardHead(Named, frozen=True):
     failover: Positive = 1
     tries: Tries = NO_TRIES
     keyspace: Text = ""
+    flow: Flow | None = None
 
 
 class AllHead(Named, frozen=True):
@@ -120,17 +125,18 @@ class OwnerAnswer(Named, frozen=True):
     owner: Text
     keys: tuple[Natural, ...]
     failure: bytes = b""
-    status: Annotated[int, Meta(ge=0, le=STATUS_MAX)] = HERE
+    status: HttpStatus = HERE
     headers: tuple[tuple[HeaderText, HeaderText], ...] = ()
     body: bytes = b""
 
 
 class ReplyHead(Named, frozen=True):
-    """The same for the answer; *owner* is who gave it."""
+    """The same for the answer; *owner* is who gave it, and for *stream* see `HttpReply`."""
 
     owner: Text
-    status: Annotated[int, Meta(ge=0, le=STATUS_MAX)]
+    status: HttpStatus
     headers: tuple[tuple[HeaderText, HeaderText], ...] = ()
+    stream: Text = ""
 
 
 _read_answers: Final = reader(list[OwnerAnswer])
@@ -147,7 +153,9 @@ def forward_call(
 ) -> Call:
     """Return the call by which a daemon is asked to forward *request*."""
     method, path, headers = request.method, request.path, _unmarked(request.headers)
-    head = ForwardHead(key, method, path, headers, may_be_here, keyspace=keyspace, **options)
+    head = ForwardHead(
+        key, method, path, headers, may_be_here, keyspace=keyspace, flow=request.flow, **options
+    )
     return Call(NODE_SERVICE, FORWARD_ENDPOINT, encode(head), request.body, ttl_s=ttl_s)
 
 
@@ -241,7 +249,7 @@ def forwarded_in(arg2: bytes, body: bytes) -> tuple[ForwardHead, HttpRequest]:
     """
     head = decode(ForwardHead, arg2)
     check_headers(head.headers)
-    return head, HttpRequest(head.method, head.path, head.headers, body)
+    return head, HttpRequest(head.method, head.path, head.headers, body, head.flow)
 
 
 def reply_in(arg2: bytes, body: bytes) -> HttpReply | None:
@@ -250,7 +258,7 @@ def reply_in(arg2: bytes, body: bytes) -> HttpReply | None:
     if head.status == HERE:
         return None
     check_headers(head.headers)
-    return HttpReply(head.status, head.headers, body, head.owner)
+    return HttpReply(head.status, head.headers, body, head.owner, head.stream)
 
 
 def check_headers(headers: Sequence[tuple[str, str]]) -> None:

@@ -24,11 +24,17 @@ from ringpop_py.base.errors import (
     TooManyInFlight,
 )
 from ringpop_py.base.values.declared import encode, replace
+from ringpop_py.net.http.stream_calls import StreamHead, stream_call
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.route.errand import MICROSECONDS, NEVER, instant_us
 from ringpop_py.route.proxy.failures import decode_failure, decode_results
 from ringpop_py.route.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT
-from ringpop_py.route.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
+from ringpop_py.route.proxy.http import (
+    FLOW_ENDPOINT,
+    PROXY_ENDPOINT,
+    decode_http_reply,
+    encode_http_head,
+)
 from ringpop_py.route.proxy.key_groups import UNDER_WAY, Together, messages_of
 from ringpop_py.route.proxy.request import (
     AnyRequest,
@@ -416,7 +422,8 @@ class Proxy:
             if len(request.body) > self._config.body_bytes_max:
                 raise ConfigError(f"an HTTP body has at most {self._config.body_bytes_max} bytes")
             arg2, arg3 = encode_http_head(request, head), request.body
-            service, endpoint = NODE_SERVICE, PROXY_ENDPOINT
+            is_there = request.flow is None or request.flow.kind == "answer"
+            service, endpoint = NODE_SERVICE, PROXY_ENDPOINT if is_there else FLOW_ENDPOINT
         else:
             service, endpoint = self.service, request.endpoint
             if isinstance(request, ManyRequest):
@@ -440,6 +447,16 @@ class Proxy:
             return await self._channel.call(address, call)
         finally:
             self.counts.in_flight -= 1
+
+    async def on_stream(self, head: StreamHead, data: bytes = b"") -> Answer:
+        """Have the owner of a stream do what *head* wants of it. Raises PeerDeclined, CallError."""
+        if head.owner == self.application.local:
+            return await self.application.streams.serve(head, data)
+        address = self._address_of(head.owner)
+        if address in (None, self._channel.host_port):
+            raise PeerDeclined(f"{head.owner} is not a member here")
+        assert address is not None
+        return await self._channel.call(address, stream_call(head, data))
 
     def owners_for(self, head: Head) -> KeyOwners:
         """Return what knows the owners of the keys of *head*. Raises PeerDeclined."""

@@ -20,6 +20,8 @@ from ringpop_py.base.values.declared import (
     reader,
 )
 from ringpop_py.base.values.packed import INTEGER_MAX
+from ringpop_py.net.http.piece import HeaderText as HeaderText  # noqa: TC001 - read at run time
+from ringpop_py.net.http.piece import HttpStatus as HttpStatus
 
 APPLICATION_SCHEME: Final = "raw"
 RELAY_ENDPOINT: Final = "/proxy/relay"
@@ -28,10 +30,7 @@ MANY_ENDPOINT: Final = "/proxy/many"
 """The node's endpoint for requests of many keys: arg3 has a body for each key. One of its own, as a
 node that knows nothing of it would hand all bodies to the handler of a single request."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
-HEADER_CHARACTERS_MAX: Final = 1 << 17
-"""The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
 
-HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
 AnyKey = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
 

@@ -13,33 +13,23 @@ from ringpop_py.base.errors import BodyError
 from ringpop_py.base.values.declared import Checksum, Meta, Text, astuple
 from ringpop_py.base.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.route.proxy.head import AnyKey, Head, HeaderText, KeyspaceBelief, Positive
-from ringpop_py.route.proxy.request import Headers, HttpReply, HttpRequest
+from ringpop_py.net.http.message import Flow, Headers, HttpReply, HttpRequest, end_to_end
+from ringpop_py.route.proxy.head import (
+    AnyKey,
+    Head,
+    HeaderText,
+    HttpStatus,
+    KeyspaceBelief,
+    Positive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PROXY_ENDPOINT: Final = "/proxy/req"
-STATUS_MAX: Final = 999
+FLOW_ENDPOINT: Final = "/proxy/flow"
+"""That of requests whose body is not all there: a node that knows nothing of them refuses them."""
 URL_CHARACTERS_MAX: Final = 16_384
-
-# Headers about one connection and not about the message (RFC 9110, 7.6.1), and two that the
-# client writes itself when it replays a request.
-_DROPPED_HEADERS: Final = frozenset(
-    {
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
 
 has_break: Final = re.compile("[\r\n\0]").search
 """Whether a text would end its header and begin another one."""
@@ -54,28 +44,17 @@ class _RequestHead(GoObject, frozen=True):
     ringpop_keys: tuple[AnyKey | None, ...] = ()
     ringpop_keyspace: KeyspaceBelief | None = None
     ringpop_failover: Positive = 1
+    ringpop_flow: Flow | None = None
 
 
 class _ReplyHead(GoObject, frozen=True):
-    status_code: Annotated[int, Meta(ge=0, le=STATUS_MAX)]
+    status_code: HttpStatus
     headers: HeaderMap | None = None
+    ringpop_stream: Text = ""
 
 
 _read_request_head: Final = go_reader(_RequestHead, "head")
 _read_reply_head: Final = go_reader(_ReplyHead, "head")
-
-
-def end_to_end(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Return *headers* without those about one connection, and those that Connection names."""
-    pairs = tuple(headers)
-    named = {
-        token.strip().lower()
-        for key, value in pairs
-        if key.lower() == "connection"
-        for token in value.split(",")
-    }
-    dropped = named | _DROPPED_HEADERS
-    return tuple((key, value) for key, value in pairs if key.lower() not in dropped)
 
 
 def encode_http_head(request: HttpRequest, head: Head) -> bytes:
@@ -93,6 +72,8 @@ def encode_http_head(request: HttpRequest, head: Head) -> bytes:
         value["ringpopKeyspace"] = astuple(head.keyspace)
     if head.failover > 1:
         value["ringpopFailover"] = head.failover
+    if request.flow is not None:
+        value["ringpopFlow"] = list(request.flow)
     return encode_value("json", value)
 
 
@@ -104,7 +85,8 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
         ConfigError: its method or path cannot be.
     """
     said = _read_request_head(decode_go_json(arg2))
-    request = HttpRequest(said.method, said.url, end_to_end(_pairs(said.headers)), body)
+    headers = end_to_end(_pairs(said.headers))
+    request = HttpRequest(said.method, said.url, headers, body, said.ringpop_flow)
     keys = tuple(key or "" for key in said.ringpop_keys)
     head = Head(
         keys, said.ringpop_checksum, keyspace=said.ringpop_keyspace, failover=said.ringpop_failover
@@ -112,15 +94,19 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
     return request, head.checked()
 
 
-def encode_http_reply_head(status: int, headers: Headers) -> bytes:
+def encode_http_reply_head(status: int, headers: Headers, stream: str = "") -> bytes:
     """Return the head of a reply as arg2."""
-    return encode_value("json", {"statusCode": status, "headers": _grouped(headers)})
+    value: dict[str, object] = {"statusCode": status, "headers": _grouped(headers)}
+    if stream:
+        value["ringpopStream"] = stream
+    return encode_value("json", value)
 
 
 def decode_http_reply(arg2: bytes, body: bytes, owner: str) -> HttpReply:
     """Return the reply in *arg2* and *body*. Raises BodyError."""
     said = _read_reply_head(decode_go_json(arg2))
-    return HttpReply(said.status_code, tuple(_pairs(said.headers)), body, owner)
+    headers = tuple(_pairs(said.headers))
+    return HttpReply(said.status_code, headers, body, owner, said.ringpop_stream)
 
 
 def _grouped(headers: Headers) -> dict[str, str | list[str]]:

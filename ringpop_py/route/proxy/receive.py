@@ -24,11 +24,17 @@ from ringpop_py.base.errors import (
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.member.drain import Work
+from ringpop_py.net.http.stream_calls import STREAM_ENDPOINT, StreamHead
 from ringpop_py.net.transport.serving import ANY_ENDPOINT
 from ringpop_py.net.wire.calls import NODE_SERVICE, SHARD_KEY_HEADER, Answer
 from ringpop_py.route.proxy.failures import decode_bodies, encode_failure, encode_results
 from ringpop_py.route.proxy.head import MANY_ENDPOINT, RELAY_ENDPOINT, AnswerHead, Head, RelayHead
-from ringpop_py.route.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
+from ringpop_py.route.proxy.http import (
+    FLOW_ENDPOINT,
+    PROXY_ENDPOINT,
+    decode_http_head,
+    encode_http_reply_head,
+)
 from ringpop_py.route.proxy.key_groups import KEYS_MAX
 from ringpop_py.route.proxy.owners import REFUSED_CHECKSUM
 from ringpop_py.route.proxy.request import AppCall, ManyCall, ManyRequest, Request
@@ -52,7 +58,9 @@ class ProxyServer:
         serve = partial(channel.serve, proxy.service, handler=self._serve, work=Work.REQUESTS)
         serve(ANY_ENDPOINT)  # which refuses
         self._application.on_handler = serve  # each is counted by itself
-        channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http, work=Work.REQUESTS)
+        for endpoint in (PROXY_ENDPOINT, FLOW_ENDPOINT):
+            channel.serve(NODE_SERVICE, endpoint, self._serve_http, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, STREAM_ENDPOINT, self._serve_stream)
         channel.serve(NODE_SERVICE, MANY_ENDPOINT, self._serve_many, work=Work.REQUESTS)
         channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay, work=Work.REQUESTS)
 
@@ -195,12 +203,16 @@ class ProxyServer:
         self._application.admit()
         self._counts.in_flight += 1
         try:
-            status, headers, body = await self._application.replay(request)
+            reply = await self._application.replay(request)
         except ApplicationError as error:
             return Answer(ok=False, arg2=encode_failure(error))
         finally:
             self._counts.in_flight -= 1
-        return Answer(ok=True, arg2=encode_http_reply_head(status, headers), arg3=body)
+        head_back = encode_http_reply_head(reply.status, reply.headers, reply.stream)
+        return Answer(ok=True, arg2=head_back, arg3=reply.body)
+
+    async def _serve_stream(self, incoming: IncomingCall) -> Answer:
+        return await self._proxy.on_stream(decode(StreamHead, incoming.arg2), incoming.arg3)
 
     async def _relay(self, incoming: IncomingCall) -> Answer:
         """Pass a client's call on to the member that it names, and the answer back, unchanged."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from ringpop_py.base.errors import ConfigError, RingpopError
-
-Headers = tuple[tuple[str, str], ...]
-
-_METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
-"""A token (RFC 9110, 5.6.2)."""
-# `//host/path` would name another host; a control character could end the request line.
-_PATH: Final = re.compile(r"/(?!/)[^\x00-\x20\x7f]*")
+from ringpop_py.net.http.message import Headers as Headers
+from ringpop_py.net.http.message import HttpReply as HttpReply
+from ringpop_py.net.http.message import HttpRequest as HttpRequest
+from ringpop_py.net.http.message import not_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +30,7 @@ class Request:
         if not (isinstance(self.endpoint, str) and self.endpoint.startswith("/")):
             raise ConfigError(f"endpoint {self.endpoint!r} is not text that begins with '/'")
         if not isinstance(self.body, bytes):  # not by a call: a request is made for each key
-            raise ConfigError(_not_bytes(self.body))
+            raise ConfigError(not_bytes(self.body))
         if self.headers:
             _check_headers(self.headers)
 
@@ -53,51 +49,12 @@ def _check_headers(headers: object) -> None:
         raise ConfigError(f"headers {headers!r:.200} are not Unicode") from None
 
 
-def _not_bytes(body: object) -> str:
-    return f"body is bytes, not {type(body).__name__}; encode it first"
-
-
 class Reply(NamedTuple):
     """The answer of the owner's handler; *owner* is the member's name.
 
     One is made for each call: a tuple, which is made fastest.
     """
 
-    body: bytes
-    owner: str
-
-
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
-    """An HTTP request that the owner's daemon replays to its local application.
-
-    Attributes:
-        path: path and query only; the target host is always the owner's configured one.
-    """
-
-    method: str
-    path: str
-    headers: Headers = ()
-    body: bytes = b""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.body, bytes):
-            raise ConfigError(_not_bytes(self.body))
-        for name, text in (("method", self.method), ("path", self.path)):
-            if not isinstance(text, str):
-                raise ConfigError(f"{name} is text, not {type(text).__name__}")
-        if not _METHOD.fullmatch(self.method):
-            raise ConfigError(f"{self.method!r} is not an HTTP method")
-        if not _PATH.fullmatch(self.path):
-            raise ConfigError(f"path {self.path!r} is not a path that begins with one '/'")
-
-
-@dataclass(frozen=True, slots=True)
-class HttpReply:
-    """The HTTP response of the owner's application."""
-
-    status: int
-    headers: Headers
     body: bytes
     owner: str
 

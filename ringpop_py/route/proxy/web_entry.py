@@ -109,9 +109,9 @@ class EntryServer:
         if reply is None:
             return Answer(ok=True, arg2=encode(ReplyHead(self._proxy.application.local, HERE)))
         assert isinstance(reply, HttpReply)
-        if reply.status < STATUS_MIN:
+        if reply.status < STATUS_MIN and not reply.stream:
             raise PeerFailed(f"{reply.owner} has answered with the status {reply.status}")
-        told = ReplyHead(reply.owner, reply.status, reply.headers)
+        told = ReplyHead(reply.owner, reply.status, reply.headers, reply.stream)
         return Answer(ok=True, arg2=encode(told), arg3=reply.body)
 
     async def _ask_all(self, incoming: IncomingCall) -> Answer:

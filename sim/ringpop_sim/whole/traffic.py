@@ -17,10 +17,11 @@ from unittest.mock import patch
 import trio
 
 from ringpop_py.base.errors import CallError, RingpopError
+from ringpop_py.edge.door.app import EntryApp
 from ringpop_py.edge.entry.http import TIMEOUT_S
 from ringpop_py.edge.entry.keys import key_rule
-from ringpop_py.edge.web.entry import EntryApp
-from ringpop_py.route.proxy import replay
+from ringpop_py.net.http import replay
+from ringpop_py.net.http.replay import Replayed
 from ringpop_py.route.proxy.forward import Proxy
 from ringpop_py.route.proxy.request import HttpRequest, OwnerReply, Request
 from ringpop_sim.checks import Check
@@ -33,10 +34,10 @@ from ringpop_sim.world.watcher import RequestEnded, RequestRun, SentRequest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
 
-    from ringpop_py.edge.entry.asgi import Message
+    from ringpop_py.edge.entry.passing import Message
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.head import Head
-    from ringpop_py.route.proxy.request import AppCall, Headers
+    from ringpop_py.route.proxy.request import AppCall
     from ringpop_sim.world.world import World
 
 GONE_SHARE: Final = 0.05
@@ -227,13 +228,13 @@ class DaemonTraffic(Check):
         """Begin to handle *call* right after the check of its keys, not in a task later."""
         return self._serve(int(call.body), call.keys, call.sender)
 
-    async def answer(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+    async def answer(self, request: HttpRequest) -> Replayed:
         """Answer *request* as the application at the daemon whose code runs."""
         named = dict(request.headers)
         number, key = int(named[NUMBER.decode()]), named[KEY.decode()]
         sent = self._requests.get(number)
         sender = "" if sent is None or sent.caller is self._cluster.current else sent.caller.name
-        return OK, (), await self._serve(number, (key,), sender)
+        return Replayed(OK, (), await self._serve(number, (key,), sender))
 
     def _serve(self, number: int, keys: Sequence[str], sender: str) -> Awaitable[bytes]:
         daemon, sent, answer = self._cluster.current, self._requests.get(number), b""

@@ -23,7 +23,10 @@ SERVERS: Final = {
     "starlette": ("hypercorn", "with_starlette:app", "-k", "trio", "-b", "{host}:{port}"),
     "flask": ("gunicorn", "with_flask:app", "-w", "2", "--threads", "2", "-b", "{host}:{port}"),
     "django": ("gunicorn", "with_django:app", "--threads", "4", "-b", "{host}:{port}"),
+    "streams": ("uvicorn", "with_streams:app", "--host", "{host}", "--port", "{port}"),
+    "streams-behind": ("uvicorn", "with_streams:behind", "--host", "{host}", "--port", "{port}"),
 }
+FRAMEWORKS: Final = ("fastapi", "starlette", "flask", "django")
 """Each framework, as its users start it."""
 PLAIN: Final = (str(APPS / "plain.py"), "{host}", "{port}")
 START_S: Final = 30.0

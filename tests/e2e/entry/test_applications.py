@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.e2e.entry.hosts import SERVERS, Hosts
+from tests.e2e.entry.hosts import FRAMEWORKS, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module", params=FRAMEWORKS)
 def hosts(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Hosts]:

@@ -17,7 +17,7 @@ from tests.edge.entry.daemons import LONG_S, ME, OTHER, Daemon, key_of, until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ringpop_py.edge.entry.asgi import Message, Receive, Scope, Send
+    from ringpop_py.edge.entry.passing import Message, Receive, Scope, Send
     from ringpop_py.route.proxy.request import HttpRequest
 
 MARK = "the daemon's"

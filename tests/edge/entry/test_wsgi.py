@@ -43,7 +43,7 @@ def test_this_host_answers_with_the_whole_body() -> None:
     ("environ", "status"),
     [
         ({"CONTENT_LENGTH": "4"}, "400 Bad Request"),
-        ({"CONTENT_LENGTH": "2000000"}, "413"),
+        ({"CONTENT_LENGTH": "2000000000"}, "413"),
         ({"HTTP_TRANSFER_ENCODING": "chunked"}, "411 Length Required"),
     ],
 )

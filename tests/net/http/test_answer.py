@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.base.errors import ApplicationError, PeerFailed
+from ringpop_py.base.errors import PeerFailed
 from ringpop_py.net.http.answer import HEAD_BYTES_MAX, AnswerReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
-MOST = 1_000
 
 
 def read(data: bytes, method: str = "GET", size: int = 1 << 16) -> AnswerReader:
     """Read *data* in pieces of *size*, and then the end of the connection, if that is needed."""
-    reader = AnswerReader(method, MOST)
+    reader = AnswerReader(method)
     for start in range(0, len(data), size):
         reader.receive(data[start : start + size])
         if reader.is_whole:
@@ -139,19 +138,6 @@ def test_it_is_said_whether_anything_of_an_answer_came(came: bytes) -> None:
         read(came)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        OK + b"content-length: 1001\r\n\r\n",
-        OK + b"\r\n" + bytes(MOST + 1),
-        CHUNKED + b"3e9\r\n" + bytes(MOST + 1),
-    ],
-)
-def test_a_body_has_a_limit(data: bytes) -> None:
-    with pytest.raises(ApplicationError, match="larger than 1000 bytes"):
-        read(data)
-
-
 ENDLESS = {
     "a head": (OK + b"a: ", b"x"),
     "heads": (b"", b"HTTP/1.1 100 Go\r\n\r\n"),
@@ -163,7 +149,7 @@ ENDLESS = {
 @pytest.mark.parametrize("name", ENDLESS)
 def test_heads_and_trailers_have_a_limit(name: str) -> None:
     begin, more = ENDLESS[name]
-    reader = AnswerReader("GET", MOST)
+    reader = AnswerReader("GET")
     reader.receive(begin)
     piece = more * (4_096 // len(more))
     for _ in range(HEAD_BYTES_MAX // len(piece) - 1):

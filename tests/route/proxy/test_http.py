@@ -6,13 +6,9 @@ import pytest
 
 from ringpop_py.base.errors import BodyError, ConfigError
 from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.net.http.message import end_to_end
 from ringpop_py.route.proxy.head import Head, KeyspaceBelief
-from ringpop_py.route.proxy.http import (
-    decode_http_head,
-    decode_http_reply,
-    encode_http_head,
-    end_to_end,
-)
+from ringpop_py.route.proxy.http import decode_http_head, decode_http_reply, encode_http_head
 from ringpop_py.route.proxy.request import HttpReply, HttpRequest
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.sim.planted.bugs import bug
 
-ENTRY: Final = "edge/web/entry.py"
+ENTRY: Final = "edge/door/app.py"
 RECEIVE: Final = "route/proxy/receive.py"
 TROUBLED: Final = ("requests-troubled:0:1",)
 

@@ -16,11 +16,12 @@ from ringpop_py.base.config.settings import Config
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.client.sync.client import Client
+from ringpop_py.edge.door import app
 from ringpop_py.edge.entry.keys import rule_of
-from ringpop_py.edge.web import entry
+from ringpop_py.net.http.message import MARK
 from ringpop_py.net.security.keys import new_key, write_keys
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, MARK, Follow, RingReply
+from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, Follow, RingReply
 from tests.logged import events_in
 from tests.net.security.sites import a_site
 
@@ -126,7 +127,7 @@ async def test_a_body_with_two_lengths_ends_the_connection() -> None:
 
 
 async def test_bodies_of_all_requests_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "BODIES_BYTES_MAX", 200_000)
+    monkeypatch.setattr(app, "BODIES_BYTES_MAX", 200_000)
     head = (
         b"POST / HTTP/1.1\r\nHost: a\r\nx-k: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,7 @@ import pytest
 import trio
 
 from ringpop_py.base.errors import ApplicationError, BadRequest, PeerBusy
-from ringpop_py.net.http.connections import HttpConnections
-from ringpop_py.net.http.secure import HttpsConnections
-from ringpop_py.route.proxy.replay import HttpReplayer
+from ringpop_py.net.http.replay import HttpReplayer
 from ringpop_py.route.proxy.request import HttpRequest
 
 if TYPE_CHECKING:
@@ -53,29 +50,6 @@ PATHS = [
 ]
 
 
-@pytest.fixture(params=[True, False], ids=["with httptools", "without httptools"])
-def has_httptools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    if not request.param:
-        monkeypatch.setitem(sys.modules, "ringpop_py.net.http.connections", None)
-    return bool(request.param)
-
-
-@pytest.mark.parametrize(
-    ("url", "kind"),
-    [
-        ("http://10.0.0.1:8000/base", HttpConnections),
-        ("https://10.0.0.1:8000", HttpsConnections),
-        ("http://user:secret@10.0.0.1", HttpsConnections),
-        ("http://caf\u00e9.example", HttpsConnections),
-    ],
-)
-def test_httpx_reads_what_it_alone_can(url: str, kind: type, *, has_httptools: bool) -> None:
-    replayer = HttpReplayer(url, 100, 10)
-
-    assert type(replayer._connections) is (kind if has_httptools else HttpsConnections)
-
-
-@pytest.mark.usefixtures("has_httptools")
 @pytest.mark.parametrize("prefix", ["", "/", "/base", "/base/"])
 async def test_a_path_arrives_byte_for_byte_below_the_prefix(prefix: str) -> None:
     async with _an_application() as application:
@@ -116,7 +90,6 @@ async def test_a_path_that_leaves_the_prefix_is_refused(path: str) -> None:
         await replayer.replay(HttpRequest("GET", path))
 
 
-@pytest.mark.usefixtures("has_httptools")
 async def test_a_request_beyond_the_limit_is_declined_at_once_and_others_do_not_wait() -> None:
     async with _an_application() as application:
         replayer = HttpReplayer(f"http://127.0.0.1:{application.port}", 100, 110)
@@ -140,8 +113,6 @@ async def test_a_request_beyond_the_limit_is_declined_at_once_and_others_do_not_
         await replayer.aclose()
 
 
-@pytest.mark.usefixtures("has_httptools")
-@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")  # httpx leaves its own
 async def test_a_response_that_is_too_large_is_final_because_the_application_has_run() -> None:
     async with _an_application() as application:
         application.go.set()

@@ -10,7 +10,8 @@ import trio
 from ringpop_py.base.errors import DeadlineExceeded, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.edge.entry import http
-from ringpop_py.edge.entry.asgi import answered, incoming_of, refuse, refuse_websocket
+from ringpop_py.edge.entry.asgi import answered, incoming_of, websocket_answered
+from ringpop_py.edge.entry.passing import Forwarding, refuse, refuse_websocket
 from ringpop_py.edge.web.gate import check_length
 from ringpop_py.edge.web.refusals import HttpRefusal
 from ringpop_py.edge.web.server import (
@@ -25,8 +26,8 @@ from ringpop_py.node.events import LoggedTroubles
 from ringpop_py.route.proxy.request import HttpReply
 
 if TYPE_CHECKING:
-    from ringpop_py.edge.entry.asgi import Message, Receive, Scope, Send
     from ringpop_py.edge.entry.keys import Incoming, KeyRule
+    from ringpop_py.edge.entry.passing import Message, Receive, Scope, Send
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.request import HttpRequest
 
@@ -49,9 +50,15 @@ class EntryApp:
         self._rule = rule
         self._bodies_bytes = 0
         self._told = LoggedTroubles()
-        most = ringpop.config.proxy.body_bytes_max
-        # As any reverse proxy, believe whoever reaches this port.
-        self._options = http.Options(body_bytes_max=most, keeps=True).checked()
+        limits = ringpop.config.entry
+        self._options = http.Options(  # as any reverse proxy, believe whoever reaches this port
+            body_bytes_max=limits.body_bytes_max,
+            timeout_s=limits.timeout_s,
+            idle_timeout_s=limits.idle_timeout_s,
+            total_timeout_s=limits.total_timeout_s,
+            keeps=True,
+            whole_bytes_max=min(http.WHOLE_BYTES_MAX, ringpop.config.proxy.body_bytes_max),
+        ).checked()
 
     async def run(self) -> None:
         """See `HttpApp`."""
@@ -66,19 +73,21 @@ class EntryApp:
                 finally:
                     self.under_way -= 1
             case "websocket":
-                why = http.refusal(501, "no-websockets", "websockets are not forwarded")
-                await refuse_websocket(scope, receive, send, why)
+                self.under_way += 1
+                try:
+                    await self._websocket(scope, receive, send)
+                finally:
+                    self.under_way -= 1
             case _:
                 await _lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = with_close(send, self._ringpop.ending)
         asked, came = incoming_of(scope), list[int]()
-        forward = partial(self._forward, self._rule(asked))
         receive = self._counted(in_time(receive), came, asked)
         try:
             self._check(scope)
-            here = await answered(scope, receive, send, forward, self._options)
+            here = await answered(scope, receive, send, self._forwarding(asked), self._options)
             assert here is None, "the node answers for its own host as well"
         except HttpRefusal as error:
             answer = http.refusal(error.status, error.kind, str(error))
@@ -86,6 +95,21 @@ class EntryApp:
             await refuse(send, answer._replace(headers=headers))
         finally:
             self._bodies_bytes -= sum(came)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        forwarding = self._forwarding(incoming_of(scope))
+        try:
+            self._check(scope)
+        except HttpRefusal as error:
+            await receive()  # websocket.connect
+            await refuse_websocket(scope, send, http.refusal(error.status, error.kind, str(error)))
+            return
+        here = await websocket_answered(scope, receive, send, forwarding, self._options)
+        assert here is None, "the node answers for its own host as well"
+
+    def _forwarding(self, asked: Incoming) -> Forwarding:
+        forward = partial(self._forward, self._rule(asked))
+        return Forwarding(forward, self._ringpop.proxying.on_stream)
 
     def _check(self, scope: Scope) -> None:
         if scope["http_version"] == CLEARTEXT_REFUSED:
@@ -98,6 +122,8 @@ class EntryApp:
     def _counted(self, receive: Receive, came: list[int], asked: Incoming) -> Receive:
         async def counted() -> Message:
             message = await receive()
+            if sum(came) > self._options.whole_bytes_max:  # then they are passed on one by one
+                self._bodies_bytes -= came.pop()
             came.append(len(message.get("body", b"")))
             self._bodies_bytes += came[-1]
             if came[-1] and self._bodies_bytes > BODIES_BYTES_MAX:

@@ -1,0 +1,269 @@
+"""What passes through an ASGI server in pieces: long bodies and answers, and websockets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+import anyio.lowlevel
+
+from ringpop_py.base.errors import CallError, DeadlineExceeded, RingpopError
+from ringpop_py.base.logs import log
+from ringpop_py.base.values.declared import asdict
+from ringpop_py.edge.entry import http
+from ringpop_py.edge.entry.pieces import OnStream, Pieces
+from ringpop_py.net.http.message import CONTINUE, HttpReply, HttpRequest
+from ringpop_py.net.http.piece import Close, decode_messages, encode_messages
+from ringpop_py.net.http.stream_calls import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Forward = Callable[[HttpRequest], Awaitable[HttpReply | None]]
+"""Returns the reply of the owner; None if this host is to answer. Raises RingpopError."""
+PROTOCOLS: Final = "sec-websocket-protocol"
+TRAILERS: Final = "http.response.trailers"
+_FROM_CALLER: Final = {1005: 1000, 1006: 1001, 1015: 1001}
+_FROM_OWNER: Final = {1005: 1000, 1006: 1011, 1015: 1011}
+"""Codes that say how a websocket ended, and may not be sent; what is sent in their place."""
+_TOO_LARGE: Final = Close(1009, f"a message has at most {http.WHOLE_BYTES_MAX} bytes here")
+_RESTART: Final = Close(1012, "the host of this connection has gone away; connect again")
+
+
+class Forwarding(NamedTuple):
+    """How requests get to the owners of their keys.
+
+    Attributes:
+        on_stream: has an owner do something with the stream of an answer.
+    """
+
+    forward: Forward
+    on_stream: OnStream
+
+
+class Limited:
+    """A `Receive` that ends a body of more than *most* bytes as if its sender had gone away.
+
+    Attributes:
+        exceeded: whether it has.
+    """
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self.exceeded = False
+        self._receive = receive
+        self._left = most
+
+    async def __call__(self) -> Message:
+        """Return the next message."""
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        self.exceeded |= self._left < 0
+        return {"type": "http.disconnect"} if self.exceeded else message
+
+
+async def gone(receive: Receive) -> None:
+    """Return once the caller has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        await anyio.lowlevel.checkpoint()  # some always have a message
+
+
+def again(message: Message, receive: Receive) -> Receive:
+    """Return a `Receive` that gives *message*, and then the messages of *receive*."""
+    left = [message]
+
+    async def once_more() -> Message:
+        return left.pop() if left else await receive()
+
+    return once_more
+
+
+async def refuse(send: Send, answer: http.OwnAnswer, prefix: str = "") -> None:
+    """Send an answer of ours, or that of an owner."""
+    kind = f"{prefix}http.response"
+    headers = _sendable(answer.headers)
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": answer.body})
+
+
+async def refuse_websocket(scope: Scope, send: Send, why: http.OwnAnswer) -> None:
+    """Refuse a websocket that wants to connect, with an answer where the server can send one."""
+    if "websocket.http.response" in scope.get("extensions", {}):
+        await refuse(send, why, prefix="websocket.")
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": "it is refused"})
+
+
+async def pass_on(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    began: tuple[HttpRequest, HttpReply, OnStream],
+    options: http.Options,
+    *,
+    goes_on: bool,
+    is_too_long: Callable[[], bool],
+) -> None:
+    """Send an answer as it comes, while the rest of the request is sent to its owner.
+
+    Args:
+        goes_on: whether more of the body follows.
+        is_too_long: returns whether the caller is believed to be gone for that reason.
+
+    Raises:
+        RingpopError: the answer broke off, so that the server must not end it properly.
+    """
+    request, reply, on_stream = began
+    pieces = Pieces(reply, on_stream, options.idle_timeout_s)
+    sent = _Sending(scope, send, request.method)
+    failed: RingpopError | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def upload() -> None:
+                if not goes_on or await _upload(receive, pieces):
+                    await gone(receive)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(upload)
+            try:
+                limit_s = options.total_timeout_s
+                with anyio.move_on_after(limit_s) as timer:
+                    await sent.all_of(reply, pieces)
+                if timer.cancelled_caught:
+                    text = f"the answer has not ended within {limit_s:g} s"
+                    failed = DeadlineExceeded(text, (), "unknown")
+            except RingpopError as error:
+                failed = error
+            tasks.cancel_scope.cancel()
+    finally:
+        await pieces.aclose()
+    if is_too_long() and not sent.has_begun:
+        await refuse(send, http.too_long(options.body_bytes_max))
+    elif failed is not None and not sent.has_begun:
+        log.debug("request-not-forwarded", code=failed.code, text=str(failed))
+        await refuse(send, http.refusal_of(failed))
+    elif failed is not None:
+        raise failed
+
+
+async def _upload(receive: Receive, pieces: Pieces) -> bool:
+    """Send the rest of a body; return whether its sender is still there.
+
+    An owner that takes no more of it may have answered.
+    """
+    is_last = False
+    with suppress(CallError):
+        while not is_last:
+            message = await receive()
+            if message["type"] != "http.request":
+                return False
+            is_last = not message.get("more_body", False)
+            parts = list(_parts(message.get("body", b""))) or [b""]
+            for part in parts[:-1]:
+                await pieces.write(part)
+            await pieces.write(parts[-1], is_last=is_last)
+    return True
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), PIECE_BYTES):
+        yield data[at : at + PIECE_BYTES]
+
+
+class _Sending:
+    """Sends an answer in pieces; *has_begun* says whether its head was sent."""
+
+    def __init__(self, scope: Scope, send: Send, method: str) -> None:
+        self.has_begun = False
+        self._send = send
+        self._method = method
+        self._trailers = TRAILERS in scope.get("extensions", {})
+
+    async def all_of(self, reply: HttpReply, pieces: Pieces) -> None:
+        """Send *reply*, and then *pieces*."""
+        if reply.status == CONTINUE:
+            first = await pieces.read()
+            reply = HttpReply(first.status, first.headers, first.data, reply.owner, reply.stream)
+        headers = _sendable(http.reply_headers(reply, self._method))
+        has_trailers = self._trailers and any(name == b"trailer" for name, _ in headers)
+        self.has_begun = True
+        start = {"type": "http.response.start", "status": reply.status, "headers": headers}
+        await self._send(start | ({"trailers": True} if has_trailers else {}))
+        data, is_last = reply.body, False
+        while not is_last:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            piece = await pieces.read()
+            data, is_last = piece.data, piece.is_last
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        if has_trailers:
+            await self._send({"type": TRAILERS, "headers": _sendable(piece.headers)})
+
+
+async def pass_websocket(
+    receive: Receive, send: Send, reply: HttpReply, on_stream: OnStream
+) -> None:
+    """Pass messages on between a caller and the application that has opened a websocket."""
+    headers = dict(reply.headers)
+    subprotocol = headers.pop(PROTOCOLS, None)
+    kept = tuple(p for p in http.reply_headers(reply, "GET") if p[0] in headers)
+    accept = {"type": "websocket.accept", "subprotocol": subprotocol, "headers": _sendable(kept)}
+    pieces = Pieces(reply, on_stream, inf)
+    try:
+        await send(accept)
+        async with anyio.create_task_group() as tasks:
+
+            async def upload() -> None:
+                with suppress(CallError):  # who reads will find out as well
+                    while (end := await _upload_message(await receive(), pieces)) is None:
+                        pass
+                    if end is _TOO_LARGE:
+                        await send({"type": "websocket.close", **asdict(end)})
+                    tasks.cancel_scope.cancel()
+
+            tasks.start_soon(upload)
+            end = await _download_messages(send, pieces)
+            await send({"type": "websocket.close", **asdict(end)})
+            tasks.cancel_scope.cancel()
+    finally:
+        await pieces.aclose()
+
+
+async def _upload_message(message: Message, pieces: Pieces) -> Close | None:
+    """Send a message of the caller; return it if it is the last one."""
+    end: Close | None = None
+    if message["type"] == "websocket.disconnect":
+        code = message.get("code") or 1005
+        end = Close(_FROM_CALLER.get(code, code), message.get("reason") or "")
+    else:
+        text = message.get("text")
+        said: str | bytes = message["bytes"] if text is None else text
+        if len(said) > http.WHOLE_BYTES_MAX:
+            end = _TOO_LARGE
+    await pieces.write(encode_messages([end or said]), is_last=end is not None)
+    return end
+
+
+async def _download_messages(send: Send, pieces: Pieces) -> Close:
+    """Send the messages of the application, and return the last one."""
+    try:
+        while True:
+            for message in decode_messages((await pieces.read()).data):
+                if isinstance(message, Close):
+                    return Close(_FROM_OWNER.get(message.code, message.code), message.reason)
+                kind = "text" if isinstance(message, str) else "bytes"
+                await send({"type": "websocket.send", kind: message})
+    except CallError as error:
+        log.debug("websocket-cut", text=str(error))
+        return _RESTART
+
+
+def _sendable(headers: tuple[tuple[str, str], ...]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("latin-1"), value.encode()) for name, value in headers]
