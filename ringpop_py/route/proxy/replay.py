@@ -10,7 +10,7 @@ from ringpop_py.route.proxy.entry import MARK
 from ringpop_py.route.proxy.http import end_to_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.net.http.connections import HttpConnections
     from ringpop_py.net.http.secure import HttpsConnections
@@ -29,6 +29,9 @@ class HttpReplayer:
         body_bytes_max: of a response.
         replays_max: how many requests may be under way, each on a connection of its own.
         marks: what each request has as its headers `MARK`; it may change.
+
+    Attributes:
+        on_refused: called with the reason if a request does not reach the application.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class HttpReplayer:
         self._replays_max = replays_max
         self._replays_count = 0
         self._marks = marks
+        self.on_refused: Callable[[str], None] = lambda _why: None
         self._prefix = urlsplit(app_url).path.rstrip("/")
         self._connections = _connections_to(app_url, body_bytes_max, replays_max)
 
@@ -66,6 +70,9 @@ class HttpReplayer:
             status, pairs, body = await self._connections.request(
                 request.method, target, headers, request.body
             )
+        except PeerBusy as error:
+            self.on_refused(str(error))
+            raise
         finally:
             self._replays_count -= 1
         headers_back = end_to_end(pairs)
