@@ -246,6 +246,13 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
     nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
     nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
     nursery.start_soon(keep_running, "the end of streams", ringpop.application.streams.run)
+    app_url = ringpop.config.app_url
+    if app_url is not None:
+        from ringpop_py.node.probes import ApplicationProbes  # noqa: PLC0415 - few have one
+
+        probes = ApplicationProbes(ringpop, app_url, ringpop.config.app_health)
+        await probes.begin()  # before the join: others learn of both at the same time
+        nursery.start_soon(keep_running, "the probes of the application", probes.run)
 
 
 class _Signals:
@@ -367,6 +374,8 @@ def _check_addresses(config: Config) -> None:
             f"{host} stands for all addresses of this machine: "
             "name the one that others use with --advertise HOST:PORT"
         )
+    if config.app_health is not None and config.app_url is None:
+        raise ConfigError("--app-health needs --app-url URL, the application to ask")
 
 
 def _hosts_resolver(own: str) -> Resolver:

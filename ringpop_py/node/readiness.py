@@ -1,4 +1,4 @@
-"""Whether a node has joined, or why it will not join, or must stop."""
+"""Whether a node has joined, or why it will not join, or must stop; and its application."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ringpop_py.member.swim import effects as fx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.member.door import ApplicationDoor
     from ringpop_py.member.swim.node import Node
 
 
@@ -23,11 +24,13 @@ class Readiness:
     Attributes:
         name_lost: the error once another process has our name; None before.
         on_name_lost: called when *name_lost* is set.
+        door: that of the HTTP application beside the node; None if there is no such application.
     """
 
     def __init__(self, node: Node) -> None:
         self.name_lost: NameLost | None = None
         self.on_name_lost: Callable[[], None] = lambda: None
+        self.door: ApplicationDoor | None = None
         self._node = node
         self._refused: JoinRefused | None = None
         self._known = trio.Event()
@@ -46,6 +49,13 @@ class Readiness:
                 self.on_name_lost()
             case _:
                 pass
+
+    @property
+    def application_trouble(self) -> str:
+        """Why the application beside the node counts as away; empty if it does not."""
+        if self.door is None or self.door.is_open:
+            return ""
+        return self.door.trouble or "it has answered again, but not yet for long enough"
 
     async def wait(self) -> None:
         """Return once the node has joined. Raises JoinRefused, NameLost."""

@@ -56,6 +56,7 @@ def run() -> Iterator[Row]:
         cluster.wait_converged()
         for node, app in zip(cluster.nodes, behind, strict=True):
             stack.enter_context(Server(app, MODE="middleware", DAEMON=node.name))
+        cluster.wait_applications()
         bare, passed_on = free_addresses(2)
         stack.enter_context(Server(bare, MODE="bare"))
         stack.enter_context(Server(passed_on, MODE="httpx", OTHER=f"http://{bare}"))

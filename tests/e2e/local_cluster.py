@@ -12,6 +12,7 @@ from ringpop_demo.cluster import free_ports
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import ApplicationError, CallError
 from ringpop_py.client.sync.client import Client
+from ringpop_py.member.swim.member import AWAY_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,6 +175,15 @@ class LocalCluster:
             return False
         ring = asked[0].ask("/admin/ring")
         return bool(ring) and {o["address"] for o in ring["owners"]} == {n.name for n in asked}
+
+    def wait_applications(self, timeout_s: float = 30.0) -> float:
+        """Seconds until no member takes an application for away."""
+
+        def all_there() -> bool:
+            rows = [node.admin("/admin/members")["members"] for node in self.nodes]
+            return not any(AWAY_LABEL in row["labels"] for members in rows for row in members)
+
+        return wait_until(all_there, timeout_s, "all members know that no application is away")
 
     def wait_converged(self, *nodes: LocalNode, timeout_s: float = 20.0) -> float:
         try:

@@ -25,7 +25,7 @@ def test_every_kind_of_fault_is_drawn() -> None:
 
     # Processes for shuffles are in scenarios alone.
     drawn = {o.kind for plan in plans for o in plan.operations}
-    assert drawn == set(OPERATIONS) - {"shuffler"}
+    assert drawn == set(OPERATIONS) - {"shuffler", "away"}
 
 
 def test_cuts_of_every_shape_are_drawn() -> None:

@@ -68,6 +68,10 @@ def _is_label(pair: object) -> bool:
 
 
 HTTP_URL: Final = Rule("http://HOST:PORT", _is_http_url)
+HTTP_PATH: Final = Rule(
+    "a path that begins with one /",
+    lambda v: isinstance(v, str) and re.fullmatch(r"/(?!/)[!-~]*", v),
+)
 ADDRESS: Final = Rule("an Address (Address.parse reads 'HOST:PORT')", _is_address)
 ADDRESSES: Final = rules.tuple_of(
     f"a tuple, each {ADDRESS.text}", lambda v: _is_address(v) or isinstance(v, DnsLookup)
@@ -371,7 +375,10 @@ class Config(Checked):
         hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs:
             addresses, or `DnsLookup` for hosts that DNS knows.
         service: the name under which the application's handlers are called.
-        app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
+        app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP. While
+            it does not answer there, other members own its keys.
+        app_health: a path below *app_url* that answers with a status below 400 while the
+            application can serve. By default it can if it accepts connections.
         store: the store of durable keyspaces: a folder or a URL (`ringpop_py.state.stores`), the
         same
             for all members. Without a store, a node has no part in durable keyspaces.
@@ -415,6 +422,7 @@ class Config(Checked):
     ring_points: int = ruled(100, rules.whole(1, RING_POINTS_MAX))
     service: str = ruled("app", SERVICE)
     app_url: str | None = ruled(None, HTTP_URL)
+    app_health: str | None = ruled(None, HTTP_PATH.or_none())
     http: Address | None = ruled(None, ADDRESS.or_none())
     http_hosts: tuple[str, ...] = ruled((), HOST_NAMES)
     http_cert: str | None = None

@@ -57,6 +57,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
         "store_trouble": "" if store is None else store.trouble,
+        "application_trouble": ringpop.readiness.application_trouble[:TEXT_CHARACTERS_MAX],
         "flow_troubles": _flow_troubles(ringpop),
         "disks": await ringpop.disks.usage(),
     }

@@ -181,10 +181,13 @@ def _line_of(
 
 
 def _left_out(members: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    from ringpop_py.member.swim.member import AWAY  # noqa: PLC0415 - help needs nothing that is installed
+
     for name, row in members.items():
         if row["in_ring"] or row["status"] == "tombstone":
             continue
         marks = [mark for mark in ("damped", "draining") if row[mark]]
+        marks += ["its application is away"] if AWAY in row["labels"].items() else []
         yield f"not in the ring:      {name} ({', '.join([row['status'], *marks])})"
 
 

@@ -70,6 +70,7 @@ FLAGS: Final = (
     ("--http-cert", "FILE", "certificate chain in PEM that --http and --http-in show"),
     ("--http-key", "FILE", "the private key of --http-cert"),
     ("--app-url", "URL", "replay forwarded HTTP requests there"),
+    ("--app-health", "PATH", "a page of the application: below 400 means that it can serve"),
     ("--http-in", "HOST:PORT", "take HTTP requests there, for the owners of their keys; see --key"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
     ("--cluster-key", "FILE", "keys of the cluster (ringpopctl keygen): TLS on all connections"),

@@ -47,6 +47,8 @@ CHECK_USAGE: Final = 3
 """The exit code of `check` for wrong usage: to monitors, the usual 2 means an outage."""
 HEAL_TIMEOUT_S: Final = 30.0
 WATCH_S: Final = 2.0
+CONDITIONS: Final = ("converged", "partitions", "applications")
+"""What `wait --for` can wait for."""
 
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
@@ -190,7 +192,7 @@ def _parser() -> Parser:
     _add_keyspace_commands(add, commands)
     _add_shuffle_commands(add, commands)
     wait = add("wait", wait_for, "wait until the cluster is in the given state", waits_s=30)
-    wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
+    wait.add_argument("--for", dest="condition", choices=CONDITIONS, required=True)
     wait.add_argument("--members", type=count, metavar="N", help="also until N members are alive")
     wait.add_argument("--keyspace", metavar="NAME", help="partitions of this keyspace only")
     return parser

@@ -68,11 +68,12 @@ class _Views:
     failed: dict[str, str] = field(default_factory=dict)
     silent_hosts: dict[str, str] = field(default_factory=dict)
     stores: dict[str, list[str]] = field(default_factory=dict)
+    away: list[str] = field(default_factory=list)
     all_ready: bool = True
 
 
 def _views(client: Client, *, keyspaces: bool = False) -> _Views:
-    from ringpop_py.member.swim.member import FAILED_LABEL, STORE_LABEL  # noqa: PLC0415 - help needs nothing that is installed
+    from ringpop_py.member.swim.member import AWAY_LABEL, FAILED_LABEL, STORE_LABEL  # noqa: PLC0415 - help needs nothing that is installed
 
     sections = ("node", "keyspaces") if keyspaces else ("node",)
     value = members_said(client, *sections, load=keyspaces)
@@ -84,6 +85,8 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
         if FAILED_LABEL in row["labels"]
     }
     for row in rows:
+        if row["status"] in REACHABLE and AWAY_LABEL in row["labels"]:
+            found.away.append(row["name"])
         if row["status"] in REACHABLE and STORE_LABEL in row["labels"]:
             found.stores.setdefault(row["labels"][STORE_LABEL], []).append(row["name"])
     for name, sections_of in said.items():
@@ -121,6 +124,8 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
         try:
             found = _views(client, keyspaces=partitions)
             reason = _why_not_converged(found, options.members)
+            if options.condition == "applications" and found.away:
+                reason = reason or f"away: the application beside {', '.join(found.away)}"
             if partitions and not reason:
                 reason = why_not_settled(found.keyspaces, options.keyspace)
         except errors.CallError as error:  # the node may still be starting

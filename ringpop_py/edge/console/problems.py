@@ -95,6 +95,9 @@ def problems_in(
         if checkup.get("store_trouble"):
             text = f"the last write of {name} has failed: {checkup['store_trouble']}"
             yield Problem(CRITICAL, "store", text)
+        if checkup.get("application_trouble"):
+            text = f"the application beside {name} is away: {checkup['application_trouble']}"
+            yield Problem(CRITICAL, "application", text)
         for text in checkup.get("flow_troubles", ()):
             yield Problem(WARNING, "flow", f"{name}: {text}")
         if checkup["log_lines_lost"]:

@@ -21,6 +21,7 @@ from ringpop_py.edge.web.server import (
     in_time,
     with_close,
 )
+from ringpop_py.node.asker import OwnerAsker
 from ringpop_py.node.end import ENDING_TEXT
 from ringpop_py.node.events import LoggedTroubles
 from ringpop_py.route.proxy.request import HttpReply
@@ -38,7 +39,8 @@ BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 class EntryApp:
     """The ASGI application that forwards each request to the owner of its key.
 
-    A request without a key goes to the application of this host.
+    A request without a key goes to the application of this host, or to that of another one if
+    this one does not take it.
 
     Attributes:
         under_way: the number of open requests.
@@ -59,6 +61,7 @@ class EntryApp:
             keeps=True,
             whole_bytes_max=min(http.WHOLE_BYTES_MAX, ringpop.config.proxy.body_bytes_max),
         ).checked()
+        self._asker = OwnerAsker(ringpop, self._options.idempotent, self._options.timeout_s)
 
     async def run(self) -> None:
         """See `HttpApp`."""
@@ -140,13 +143,7 @@ class EntryApp:
         try:
             # The limit also holds for answers of this host's application.
             with trio.move_on_after(seconds):
-                if key is None:
-                    reply = await self._ringpop.application.handle((), request)
-                else:
-                    is_idempotent = request.method in self._options.idempotent
-                    reply = await self._ringpop.proxy(
-                        key, request, idempotent=is_idempotent, deadline_s=seconds
-                    )
+                reply = await self._asker.reply(key, request)
                 assert isinstance(reply, HttpReply)
                 return reply
             raise DeadlineExceeded(f"there was no answer within {seconds:g} s")

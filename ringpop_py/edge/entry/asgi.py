@@ -23,6 +23,7 @@ from ringpop_py.edge.entry.passing import (
     Forwarding,
     Limited,
     again,
+    answered_within,
     gone,
     pass_on,
     pass_websocket,
@@ -114,8 +115,9 @@ class RingpopMiddleware:
             await refuse(send, http.too_long(most))
             return
         if length is None and any(name == b"transfer-encoding" for name, _ in scope["headers"]):
-            receive = Limited(receive, most)
-        await self._app(scope, receive, send)
+            await answered_within(self._app, scope, receive, send, most)
+        else:
+            await self._app(scope, receive, send)
 
     def _forwarding(self, key: str) -> Forwarding:
         def forward(request: HttpRequest) -> Awaitable[HttpReply | None]:

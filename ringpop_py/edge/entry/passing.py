@@ -85,6 +85,25 @@ def again(message: Message, receive: Receive) -> Receive:
     return once_more
 
 
+async def answered_within(app: App, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+    """Have *app* answer a request whose body has at most *most* bytes; refuse a longer one."""
+    limited, has_begun = Limited(receive, most), False
+
+    async def noted(message: Message) -> None:
+        nonlocal has_begun
+        if has_begun or not limited.exceeded:  # else it is an error of the application's
+            has_begun = True
+            await send(message)
+
+    try:
+        await app(scope, limited, noted)
+    except Exception:  # the sender of the body has not really gone away
+        if not limited.exceeded or has_begun:
+            raise
+    if limited.exceeded and not has_begun:
+        await refuse(send, http.too_long(most))
+
+
 async def refuse(send: Send, answer: http.OwnAnswer, prefix: str = "") -> None:
     """Send an answer of ours, or that of an owner."""
     kind = f"{prefix}http.response"

@@ -98,6 +98,8 @@ class NodeMetrics:
         yield _one("ringpop_start_time_seconds", text, ringpop.started_at)
         yield _one("ringpop_ready", "1 once the first join is done.", ringpop.ready)
         yield _one("ringpop_draining", "1 while it drains or ends.", ringpop.ending.draining)
+        away = bool(ringpop.readiness.application_trouble)
+        yield _one("ringpop_application_away", "1 while the application beside it is away.", away)
         text = "1 if others than this machine are admitted without keys."
         address = ringpop.address
         insecure = not address.is_loopback and ringpop.credentials is None

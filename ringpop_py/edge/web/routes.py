@@ -105,6 +105,8 @@ class HttpRoutes:
         wanted = Wanted(request, otherwise=JSON)
         if not is_ready(self._ringpop):
             message = "this node has not joined its cluster yet, or is draining or leaving"
+            trouble = self._ringpop.readiness.application_trouble
+            message = f"the application of this node is away: {trouble}" if trouble else message
             raise HttpRefusal(_UNAVAILABLE, "NotReady", message)
         silent = self._ringpop.silent_hosts()
         return wanted.answer({"ready": True} | ({"silent_hosts": silent} if silent else {}))
@@ -340,9 +342,13 @@ def _headers(outcome: Outcome) -> dict[str, str]:
 
 
 def is_ready(ringpop: Ringpop) -> bool:
-    """Return whether the node takes requests: it has joined, and neither drains nor leaves."""
+    """Return whether the node takes requests: it has joined, and neither drains nor leaves.
+
+    Its application, if there is one, must not be away.
+    """
     alive = ringpop.ready and ringpop.node.local.status is Status.ALIVE
-    return alive and not ringpop.ending.draining
+    away = ringpop.readiness.application_trouble
+    return alive and not ringpop.ending.draining and not away
 
 
 def health_of(ringpop: Ringpop) -> dict[str, Any]:
@@ -357,6 +363,7 @@ def health_of(ringpop: Ringpop) -> dict[str, Any]:
         "address": str(ringpop.address),
         "cluster": ringpop.config.cluster,
         "ready": is_ready(ringpop),
+        "application_trouble": ringpop.readiness.application_trouble,
         "members": {
             "active": sum(member.status is Status.ALIVE for member in members),
             "total": len(members),

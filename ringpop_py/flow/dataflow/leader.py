@@ -80,7 +80,9 @@ class Leading:
         if not there:
             return True  # a first worker has to begin; several may try
         try:
-            order = ringpop.lookup_n(f"dataflow/{self._flow}", len(ringpop.members))
+            # Those whose web application is away work on.
+            holders = ringpop.placement.holders
+            order = holders.lookup_n(f"dataflow/{self._flow}", len(ringpop.members))
         except NoOwner:
             return False
         return next((name for name in order if name in there), there[0]) == self._me.name

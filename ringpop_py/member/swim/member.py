@@ -40,6 +40,10 @@ LOAD_LABEL: Final = "load"
 """The label with the load that a member's application reports: 0 to 1, in hundredths."""
 STORE_LABEL: Final = "ringpop.store"
 """The label that names a member's store. Only members of the same store share partitions."""
+AWAY_LABEL: Final = "__application"
+AWAY: Final = (AWAY_LABEL, "away")
+"""The label of a member whose application does not answer: it owns no keys, but goes on holding its
+partitions, which its own process serves. The member sets and removes it itself."""
 FAILED_LABEL: Final = "__failed"
 """The label with the keyspaces of which a member's share has failed (`keyspaces.shares`)."""
 LABELS_MAX: Final = 5
@@ -116,6 +120,11 @@ class Member(Declared, frozen=True):
     def draining(self) -> bool:
         """Whether the member asks to own no keys, though it goes on serving."""
         return DRAINING in self.labels
+
+    @property
+    def away(self) -> bool:
+        """Whether the member's application does not answer, so that others answer in its place."""
+        return AWAY in self.labels
 
     @property
     def load(self) -> float | None:

@@ -23,7 +23,7 @@ DAMPED_SERVING_MIN: Final = 3
 
 
 class MemberList:
-    """Rows by name, ours included, and which members are in the ring.
+    """Rows by name, ours included, and which members own keys and hold partitions.
 
     The rotation is SWIM's: it holds every pingable member once a round and is shuffled anew each
     round. Newcomers are inserted at random, so each is probed within two rounds of its arrival.
@@ -46,7 +46,8 @@ class MemberList:
         self._checksum = checksum_for(dialect)
         self.damped: SortedSet = SortedSet()
         self.pingable_count = 0  # other members that are reachable
-        self.serving_count = 0  # all that could own keys: they are reachable and not draining
+        self.away: SortedSet = SortedSet()  # of those that serve
+        self.serving_count = 0  # all that could hold partitions: reachable and not draining
         self.put(local)
 
     @property
@@ -102,16 +103,31 @@ class MemberList:
 
         It depends on the rows alone, so equal lists mean equal rings. O(log) of the damped members.
         """
-        if not member.damped or not self._extends:
-            return self._serves(member)
-        left_out = self.damped.bisect_left(member.name) < self.damped_max
-        return self._serves(member) and not left_out
+        if self.leaves_out_away and member.away:
+            return False
+        return self._serves(member) and not self._is_damped_out(member, self.damped_max)
+
+    def holds(self, member: Member) -> bool:
+        """As `in_ring`, of partitions: a member whose application is away goes on holding them."""
+        damped_max = self._damped_max_of(self.serving_count)
+        return self._serves(member) and not self._is_damped_out(member, damped_max)
+
+    @property
+    def leaves_out_away(self) -> bool:
+        """Whether members whose applications are away own no keys: some are away, and not all.
+
+        If all are, an application that comes back soon is all that requests can wait for.
+        """
+        return self._extends and 0 < len(self.away) < self.serving_count
 
     @property
     def left_out(self) -> Sequence[str]:
-        """The members that damping leaves out of the ring: the first `damped_max` by name."""
-        names: Sequence[str] = self.damped[: self.damped_max]
-        return names
+        """The members that own no keys or hold no partitions, for a reason besides their own row.
+
+        They are the first damped ones by name, and those whose applications are away.
+        """
+        damped: Sequence[str] = self.damped[: self._damped_max_of(self.serving_count)]
+        return (*damped, *self.away) if self.away else damped
 
     @property
     def damped_max(self) -> int:
@@ -120,9 +136,15 @@ class MemberList:
         It is a share of those that could own keys, and at least one; but it is 0 if they are so
         few that the ring could become empty.
         """
-        if self.serving_count < DAMPED_SERVING_MIN:
-            return 0
-        return max(1, math.floor(self._damp_share * self.serving_count))
+        away_count = len(self.away) if self.leaves_out_away else 0
+        return self._damped_max_of(self.serving_count - away_count)
+
+    def _damped_max_of(self, count: int) -> int:
+        return 0 if count < DAMPED_SERVING_MIN else max(1, math.floor(self._damp_share * count))
+
+    def _is_damped_out(self, member: Member, damped_max: int) -> bool:
+        damped = member.damped and self._extends
+        return damped and self.damped.bisect_left(member.name) < damped_max
 
     def _serves(self, member: Member) -> bool:
         return member.status.reachable and not (self._extends and member.draining)
@@ -130,7 +152,10 @@ class MemberList:
     def _count(self, member: Member, by: int) -> None:
         """Add *member* to the counts that it belongs to (*by* is 1), or remove it (-1)."""
         self.pingable_count += by * self.is_pingable(member)
-        self.serving_count += by * self._serves(member)
+        serves = self._serves(member)
+        self.serving_count += by * serves
+        if serves and member.away:
+            (self.away.add if by > 0 else self.away.remove)(member.name)
         if member.damped and member.status <= Status.FAULTY:
             (self.damped.add if by > 0 else self.damped.remove)(member.name)
 
@@ -166,6 +191,7 @@ class MemberList:
         assert 0 <= self._next <= len(self._rotation)
         assert self.pingable_count == sum(self.is_pingable(m) for m in self)
         assert self.serving_count == sum(self._serves(m) for m in self)
+        assert list(self.away) == sorted(m.name for m in self if m.away and self._serves(m))
         assert list(self.damped) == sorted(
             m.name for m in self if m.damped and m.status <= Status.FAULTY
         )

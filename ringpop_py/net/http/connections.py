@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import ssl
 from base64 import b64encode
@@ -56,7 +57,7 @@ class AppAddress:
             basic = b64encode(unquote(who).encode())
             self.headers.append((b"authorization", b"Basic " + basic))
         self.prefix = parts.path.rstrip("/")
-        self._tls = ssl.create_default_context() if secure else None
+        self._tls = _trusting() if secure else None
 
     async def connect(self) -> Stream:
         """Return a new connection. Raises PeerBusy: the application does not listen."""
@@ -74,6 +75,12 @@ class AppAddress:
         except (OSError, trio.BrokenResourceError) as error:
             cause = error.__cause__ or error
             raise PeerBusy(f"the application does not listen: {cause}") from None
+
+
+@functools.cache
+def _trusting() -> ssl.SSLContext:
+    """Return what trusts the authorities of this system; reading them takes long."""
+    return ssl.create_default_context()
 
 
 def socket_of(stream: Stream) -> trio.socket.SocketType:

@@ -10,7 +10,7 @@ from ringpop_py.net.http.connections import CHUNKED, AppAddress, HttpConnections
 from ringpop_py.net.http.message import CONTINUE, MARK, end_to_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.net.http.message import Headers, HttpRequest
     from ringpop_py.net.http.piece import AnyExchange
@@ -45,6 +45,9 @@ class HttpReplayer:
         body_bytes_max: of a response in one piece, and of a message of a websocket.
         replays_max: how many requests may be under way, each on a connection of its own.
         marks: what each request has as its headers `MARK`; it may change.
+
+    Attributes:
+        on_refused: called with the reason if a request does not reach the application.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class HttpReplayer:
         self._replays_max = replays_max
         self._replays_count = 0
         self._marks = marks
+        self.on_refused: Callable[[str], None] = lambda _why: None
         self._place = AppAddress(app_url)
         self._connections = HttpConnections(self._place, replays_max)
 
@@ -85,6 +89,10 @@ class HttpReplayer:
             else:
                 replayed = await self._ask(request, target, headers)
             goes_on = replayed.exchange is not None
+        except PeerBusy as error:
+            self.on_refused(str(error))
+            raise
+        else:
             return replayed
         finally:
             self._replays_count -= not goes_on

@@ -122,6 +122,11 @@ class Application:
         if self._http is not None:
             await self._http.aclose()
 
+    def watch_refusals(self, on_refused: Callable[[str], None]) -> None:
+        """Call *on_refused* with the reason if a request does not reach the HTTP application."""
+        if self._http is not None:
+            self._http.on_refused = on_refused
+
     def add_handler(self, endpoint: str, handler: Handler) -> None:
         """Serve *endpoint* with *handler*.
 

@@ -157,7 +157,7 @@ class DurableHost(OwningHost[DurableDriver]):
         # One member does *what* for all. Members without our store could not. While views differ,
         # two nodes do it, or for a moment no node.
         key = f"keyspace/{self.definition.name}{what}"
-        return self.node.ring.lookup_among(key, self.members()) == self.node.name
+        return self.node.placement.holders.lookup_among(key, self.members()) == self.node.name
 
     async def is_over(self) -> bool:
         """See `KeyspaceLogs`."""

@@ -337,13 +337,17 @@ class _LocalNode:
         self.proxying = Proxy(
             self.channel,
             self.application,
-            RingOwners(NAME, lambda: self.ring, _no_other_views, config.proxy.consistency),
+            RingOwners(NAME, lambda: self.holders, _no_other_views, config.proxy.consistency),
             service=config.service,
             address_of=self.address_of,
         )
 
     @property
-    def ring(self) -> HashRing:
+    def placement(self) -> _LocalNode:
+        return self
+
+    @property
+    def holders(self) -> HashRing:
         from ringpop_py.member.ring.hashring import HashRing  # noqa: PLC0415 - loads NumPy
 
         return HashRing([NAME])

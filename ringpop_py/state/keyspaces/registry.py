@@ -161,8 +161,8 @@ class Keyspaces:
         entry = self._entries.get(name)
         if self._stored or entry is None or entry.dropped or entry.definition.mode == "memory":
             return None
-        ring, members = self._node.ring, self._node.members
-        able = [m.name for m in members if m.name in ring and STORE_LABEL in dict(m.labels)]
+        holders, members = self._node.placement.holders, self._node.members
+        able = [m.name for m in members if m.name in holders and STORE_LABEL in dict(m.labels)]
         return Elsewhere(entry.generation, entry.definition.partitions, able)
 
     def check_not_elsewhere(self, name: str) -> None:

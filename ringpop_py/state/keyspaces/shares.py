@@ -206,12 +206,13 @@ class Shares:
         return host
 
     def _members(self, name: str, store_label: tuple[str, str] | None) -> Sequence[str]:
-        # Members in the ring, of that store if there is one, whose share has not failed.
-        ring = self._node.ring
+        # Members that may hold partitions, of that store if there is one, whose share has not
+        # failed.
+        holders = self._node.placement.holders
         return [
             m.name
             for m in self._node.members
-            if m.name in ring
+            if m.name in holders
             and (store_label is None or store_label in m.labels)
             and not has_failed(m, name)
         ]

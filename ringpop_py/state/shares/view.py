@@ -17,13 +17,24 @@ if TYPE_CHECKING:
     from ringpop_py.route.proxy.forward import Proxy
 
 
+class Places(Protocol):
+    """Where partitions may be. It is `ringpop_py.member.ring.placement.Placement`."""
+
+    @property
+    def holders(self) -> HashRing:
+        """The members that may hold partitions."""
+
+
 class NodeView(Protocol):
     """One member of a cluster, as keyspaces see it."""
 
     config: Config
     channel: Channel
-    ring: HashRing
     proxying: Proxy
+
+    @property
+    def placement(self) -> Places:
+        """Which members may hold partitions."""
 
     @property
     def name(self) -> str:

@@ -37,10 +37,13 @@ Rows = tuple["Member", ...]
 def who_serves(rows: Iterable[Member], *, extends: bool, damp_share: float) -> dict[str, str]:
     """Return the identity of each owner by name, computed anew from *rows* by an independent rule.
 
-    Owners are the alive and suspect members. With *extends*, members that drain are left out, and
-    so are the first damped members by name, up to the number that damping may leave out.
+    Owners are the alive and suspect members. With *extends*, members that drain are left out, those
+    whose application is away if it is not so with all, and the first damped members by name, up to
+    the number that damping may leave out.
     """
     serving = [m for m in rows if m.status.reachable and not (extends and m.draining)]
+    if extends:
+        serving = [m for m in serving if not m.away] or serving
     left_out: set[str] = set()
     if extends:
         damped = sorted(m.name for m in rows if m.damped and m.status <= Status.FAULTY)
@@ -135,6 +138,7 @@ class EqualListsEqualRings(Check):
 
     def _limit(self, process: Process, rows: Rows, ring: HashRing) -> None:
         serving = [m for m in rows if m.status.reachable and not m.draining]
+        serving = [m for m in serving if not m.away] or serving
         out = [m.name for m in serving if m.name not in ring.members]
         if len(out) > leaves_out_max(len(serving), self._damp_share):
             text = f"{len(out)} of {len(serving)} serving members"

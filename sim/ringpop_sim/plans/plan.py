@@ -388,6 +388,14 @@ class Drain(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Away(Operation):
+    """Make the applications beside *nodes* be away, and come back *for_us* later."""
+
+    kind: ClassVar[str] = "away"
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailStore(Operation):
     """Make the store of the keyspace fail for *nodes*, or for all if there are none.
 
@@ -506,6 +514,7 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
         Twin,
         Leave,
         Drain,
+        Away,
         FailStore,
         FailShuffler,
         Rebalance,

@@ -1,10 +1,10 @@
-"""Nodes that are slow, pause, or restart often: no live node is declared faulty."""
+"""Nodes that are slow, pause, or restart often, or whose application is away: none is faulty."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ringpop_sim.plans.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow, Start
+from ringpop_sim.plans.plan import Away, Clock, Crash, Cut, Pause, Plan, Rumour, Slow, Start
 from ringpop_sim.scenarios.sizes import everybody, for_nodes, others
 from ringpop_sim.units import minutes, ms, s
 
@@ -108,6 +108,21 @@ def drift(count: int) -> Plan:
             Clock(at_us=5 * s, for_us=40 * s, nodes=(1,), drift_ppm=100_000),
             Clock(at_us=5 * s, for_us=40 * s, nodes=(2,), drift_ppm=-100_000),
         ),
+    )
+
+
+@for_nodes(3, usual=5)
+def applications_away(count: int) -> Plan:
+    """More and more applications are away, until all are: others own their keys, and then all."""
+    away = tuple(
+        Away(at_us=(5 + n) * s, for_us=(count + 4 + (n * 2) % count) * s, nodes=(n,))
+        for n in everybody(count)
+    )
+    return Plan(
+        nodes=count,
+        until_us=max(each.over_at_us for each in away) + 15 * s,
+        expect=("left_out == 0",),
+        operations=away,
     )
 
 

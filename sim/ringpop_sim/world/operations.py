@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.values.declared import replace
-from ringpop_py.member.swim.member import STATUS_BY_LABEL
+from ringpop_py.member.swim.member import AWAY, STATUS_BY_LABEL
 from ringpop_py.member.swim.messages import MemberChange, Ping
 from ringpop_sim.plans import plan as p
 from ringpop_sim.world.liar import SOURCE, Liar
@@ -17,6 +17,8 @@ from ringpop_sim.world.process import Life, Process
 from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX
 
 if TYPE_CHECKING:
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.node import Node
     from ringpop_sim.world.world import World
 
 Undo = Callable[[], None] | None
@@ -236,6 +238,21 @@ def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
     )
 
 
+def _away(world: World, operation: p.Away, _node: int | None) -> Undo:
+    def with_label(process: Process, *labels: tuple[str, str]) -> None:
+        def set_it(node: Node, now: int) -> list[Effect]:
+            others = (label for label in node.local.labels if label != AWAY)
+            return node.set_labels(tuple(sorted((*others, *labels))), now)
+
+        world.do(process, set_it)
+
+    return _each(
+        _named(world, operation.nodes),
+        lambda process: with_label(process, AWAY),
+        with_label,
+    )
+
+
 def _for_shares(_world: World, _operation: p.Operation, _node: int | None) -> Undo:
     return None  # watchers in `ringpop_sim.whole` see it begin and end
 
@@ -304,6 +321,7 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Twin: _twin,
     p.Leave: _leave,
     p.Drain: _drain,
+    p.Away: _away,
     p.FailStore: _for_shares,
     p.FailShuffler: _for_shares,
     p.Rebalance: _for_shares,

@@ -89,6 +89,7 @@ def rows() -> Iterator[Row]:
             stack.enter_context(Server(app, MODE="middleware", DAEMON=node.name))
             for node, app in zip(cluster.nodes, apps, strict=True)
         ]
+        cluster.wait_applications()
         traffic = stack.enter_context(Traffic(apps))
         time.sleep(CALM_S)
         for node, server in zip(cluster.nodes, servers, strict=True):

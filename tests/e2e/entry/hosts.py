@@ -50,6 +50,16 @@ class Hosts(LocalCluster):
             self._servers.append(self._started(node.name, app))
         for app in self.apps:
             wait_until(lambda app=app: _answers(app), START_S, f"the application at {app}")  # type: ignore[misc]
+        self.wait_applications()
+
+    def end_app(self, place: int) -> None:
+        """Kill the application at *place*, as a crash does."""
+        self._servers[place].kill()
+        self._servers[place].wait(END_S)
+
+    def start_app(self, place: int) -> None:
+        """Start the application at *place* again."""
+        self._servers[place] = self._started(self[place].name, self.apps[place])
 
     def _started(self, daemon: str, app: Address) -> subprocess.Popen[bytes]:
         module, *arguments = SERVERS.get(self._kind, PLAIN)

@@ -61,11 +61,9 @@ def test_a_request_without_a_key_goes_to_the_application_beside_the_door(hosts: 
 
 def test_a_request_that_cannot_be_forwarded_is_refused(hosts: Doors) -> None:
     url = f"http://{hosts.doors[0]}/carts/any"
-    mib = bytes(1 << 20)
     for key in (*hosts.keys_of(0, 1), *hosts.keys_of(1, 1)):
-        for content in (5 * mib, (mib for _ in range(5))):
-            refused = httpx.post(url, content=content, headers={"X-User": key})
-            assert refused.status_code == 413, refused.text
+        refused = httpx.post(url, content=bytes(5 << 20), headers={"X-User": key})
+        assert refused.status_code == 413, refused.text
 
 
 @pytest.mark.timeout(180)

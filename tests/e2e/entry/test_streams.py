@@ -59,6 +59,7 @@ def hosts(
         hosts.entries = free_addresses(2)
         for node, entry in zip(hosts.nodes, hosts.entries, strict=True):
             node.command += ["--http-in", str(entry), "--key", "path:/*/{key}"]
+            node.command += ["--http-in-body-max", "24MiB"]
     with hosts:
         hosts.wait_converged()
         hosts.start_apps()
@@ -117,6 +118,16 @@ def test_a_long_body_comes_whole(
     assert (said["bytes"], said["sha256"]) == (size, hashlib.sha256(body).hexdigest())
     if with_length:
         assert said["length"] == str(size)
+
+
+@pytest.mark.parametrize("with_length", [True, False])
+def test_a_body_has_a_limit_whichever_host_answers(
+    hosts: StreamHosts, web: httpx.Client, *, with_length: bool
+) -> None:
+    for entry in hosts.entries:
+        content = bytes(25 * MIB) if with_length else (bytes(MIB) for _ in range(25))
+        answer = web.post(f"http://{entry}/upload/l1", content=content)
+        assert answer.status_code == 413, answer.text
 
 
 def test_both_ways_flow_at_the_same_time(hosts: StreamHosts) -> None:

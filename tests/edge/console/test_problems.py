@@ -71,6 +71,13 @@ def test_a_member_that_was_taken_out() -> None:
     assert only(seen) == (WARNING, "members", "draining: c")
 
 
+def test_an_application_that_is_away() -> None:
+    seen = healthy()
+    seen.checkups["b"]["application_trouble"] = "it does not listen"
+    text = "the application beside b is away: it does not listen"
+    assert only(seen) == (CRITICAL, "application", text)
+
+
 def test_a_member_that_has_left_in_good_order_is_not_a_problem() -> None:
     seen = healthy()
     seen.rows.append(row("d", status="leave", draining=True, in_ring=False))

@@ -12,7 +12,7 @@ import trio
 
 from ringpop_py import open_ringpop
 from ringpop_py.base.address import Address
-from ringpop_py.base.config.settings import Config
+from ringpop_py.base.config.settings import Config, ProxyConfig
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.client.sync.client import Client
@@ -167,7 +167,7 @@ async def test_a_refusal_names_no_member_and_the_log_says_it_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     post = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-    async with door(app_listens=False) as (node, _):
+    async with door(app_listens=False, proxy=ProxyConfig(max_retries=0)) as (node, _):
         answers = [await answer_to(door_of(node), post) for _ in range(3)]
         name = node.name
 

@@ -13,7 +13,7 @@ from ringpop_py.base.address import Address
 from ringpop_py.base.dialect import NATIVE, RINGPOP
 from ringpop_py.base.values.declared import replace
 from ringpop_py.member.swim.checksum import checksum_for
-from ringpop_py.member.swim.member import DRAINING, Labels, Member, Status
+from ringpop_py.member.swim.member import AWAY, DRAINING, Labels, Member, Status
 from ringpop_py.member.swim.memberlist import MemberList
 
 
@@ -156,6 +156,19 @@ def test_damping_does_not_empty_a_ring_of_which_the_others_are_gone_or_drain() -
     assert in_ring(members) == [member(0).name]
 
 
+def test_damping_leaves_a_ring_alone_that_has_few_members_with_an_application() -> None:
+    members = list_of(2)
+    damp(members, 0)
+    holding = [m.name for m in members if members.holds(m)]
+
+    for index in (1, 2):
+        members.put(replace(member(index, 2), labels=(AWAY,)))
+
+    assert in_ring(members) == [member(0).name]
+    assert [m.name for m in members if members.holds(m)] == holding
+    assert holding == [member(1).name, member(2).name]
+
+
 class Lists(RuleBasedStateMachine):
     """Any sequence of changes, against a plain dict, with the invariants after each."""
 
@@ -170,7 +183,7 @@ class Lists(RuleBasedStateMachine):
         index=names,
         incarnation=st.integers(0, 9),
         status=st.sampled_from(Status),
-        labels=st.sampled_from([(), (DRAINING,)]),
+        labels=st.sampled_from([(), (DRAINING,), (AWAY,)]),
         damping=st.integers(0, 3),
     )
     def put(

@@ -47,7 +47,7 @@ def test_a_ring_that_is_not_rebuilt_on_faulty_is_found(monkeypatch: pytest.Monke
 
 
 def test_damping_that_leaves_out_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemberList, "in_ring", lambda _list, member: member.name == "n0")
+    monkeypatch.setattr(MemberList, "holds", lambda _list, member: member.name == "n0")
 
     assert broken_in(Plan(nodes=6, until_us=5 * s)) >= {"S9", "L5"}
 

@@ -32,6 +32,7 @@ def bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) ->
 
 ROWS: Final = "member/swim/rows.py"
 MEMBER: Final = "member/swim/member.py"
+MEMBERS: Final = "member/swim/memberlist.py"
 SUSPICION: Final = "member/swim/suspicion.py"
 NAMESAKES: Final = "member/swim/namesakes.py"
 PROBE: Final = "member/swim/probe.py"
@@ -40,6 +41,30 @@ ERRAND: Final = "route/errand.py"
 RETRY: Final = "route/proxy/retry.py"
 
 BUGS: Final = (
+    bug(
+        "an application that is away owns keys",
+        MEMBERS,
+        "        return self._extends and 0 < len(self.away) < self.serving_count\n",
+        "        return False\n",
+        "S9",
+        "applications-away:5:1",
+    ),
+    bug(
+        "no member owns keys while all applications are away",
+        MEMBERS,
+        "0 < len(self.away) < self.serving_count",
+        "0 < len(self.away) <= self.serving_count",
+        "S9",
+        "applications-away:5:1",
+    ),
+    bug(
+        "a ring does not look at other applications that are away",
+        MEMBERS,
+        "        return (*damped, *self.away) if self.away else damped\n",
+        "        return damped\n",
+        "S9",
+        "applications-away:5:1",
+    ),
     bug(
         "nobody refutes",
         ROWS,
@@ -224,7 +249,7 @@ BUGS: Final = (
     ),
     bug(
         "the rotation skips the last",
-        "member/swim/memberlist.py",
+        MEMBERS,
         "            if self._next >= len(self._rotation):\n",
         "            if self._next >= len(self._rotation) - 1:\n",
         "theory",
@@ -232,7 +257,7 @@ BUGS: Final = (
     ),
     bug(
         "the damped stay in the ring",
-        "member/swim/memberlist.py",
+        MEMBERS,
         "        return self._serves(member) and not left_out\n",
         "        return self._serves(member)\n",
         "S9 L5 E",
@@ -240,7 +265,7 @@ BUGS: Final = (
     ),
     bug(
         "as many as one likes are damped",
-        "member/swim/memberlist.py",
+        MEMBERS,
         "        return max(1, math.floor(self._damp_share * self.serving_count))\n",
         "        return self.serving_count\n",
         "S9 L5 E",

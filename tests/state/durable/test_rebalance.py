@@ -106,7 +106,7 @@ async def test_a_member_without_the_store_has_another_record_the_first_assignmen
         for name in "bc":
             await cluster.start(name, has_store=False)
         await trio.sleep(5)
-        assert node.ring.lookup("keyspace/greek") != "a"
+        assert node.placement.holders.lookup("keyspace/greek") != "a"
 
         keyspace = await node.open_keyspace("greek", partitions=9, automatic=False)
 

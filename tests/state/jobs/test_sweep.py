@@ -99,7 +99,7 @@ async def test_a_member_without_the_store_has_another_sweep() -> None:
         for name in "bcd":
             await cluster.start(name, has_store=False)
         await trio.sleep(5)
-        assert jobs.node.ring.lookup(f"keyspace/{NAME}/jobs") != "a"
+        assert jobs.node.placement.holders.lookup(f"keyspace/{NAME}/jobs") != "a"
         await committed(jobs, a_file(ONES))
 
         await trio.sleep(2 * SWEEP_S)

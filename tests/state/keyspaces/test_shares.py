@@ -13,7 +13,7 @@ from ringpop_py.base.errors import OutcomeUnknown, PartitionUnavailable
 from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.requests import APPLY, ApplyRequest, decode_results
 from ringpop_py.edge.admin.keyspaces import READS as STATE_ENDPOINTS
-from ringpop_py.member.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX, Member
+from ringpop_py.member.swim.member import AWAY, FAILED_LABEL, LABEL_VALUE_BYTES_MAX, Member
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.state.actors.actors import Actor
 from ringpop_py.state.keyspaces.shares import ALL_FAILED, failed_label, has_failed
@@ -240,3 +240,20 @@ def test_the_label_says_which_shares_have_failed(
     assert has_failed(Member("b", *Address("b", 1), 1, labels=labels), asked) is expected
     assert value is None or len(value) <= LABEL_VALUE_BYTES_MAX
     assert value != ALL_FAILED or len(failed) > 1
+
+
+async def test_a_node_whose_web_application_is_away_keeps_its_partitions() -> None:
+    async with a_cluster(buggy_stores()[0]) as cluster:
+        a, b, _ = await cluster.start("a", "b", "c")
+        durable = await a.open_keyspace("durable", partitions=8)
+        memory = await a.open_keyspace("memory", partitions=8, mode="memory")
+        for keyspace in (durable, memory):
+            await serving(keyspace, "a", "b", "c")
+        before = [keyspace.table.owners() for keyspace in (durable, memory)]
+
+        b.set_own_label(*AWAY)
+        await a.wait_until(lambda a: "b" not in a.ring)
+        await trio.sleep(30)
+
+        assert [keyspace.table.owners() for keyspace in (durable, memory)] == before
+        await durable.put(key_at(durable, "b"), 1)

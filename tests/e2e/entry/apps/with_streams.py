@@ -139,4 +139,4 @@ app = Starlette(
     ]
 )
 KEYS = [f"path:/{name}/{{key}}" for name in ("events", "download", "upload", "echo", "early", "ws")]
-behind = RingpopMiddleware(app, key=KEYS, daemon=os.environ["DAEMON"])
+behind = RingpopMiddleware(app, key=KEYS, daemon=os.environ["DAEMON"], body_bytes_max=24 << 20)
