@@ -18,7 +18,8 @@ from ringpop_py.base.errors import RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.edge.entry import http
-from ringpop_py.edge.entry.keys import Incoming, key_rule
+from ringpop_py.edge.entry.finder import KeyFinder
+from ringpop_py.edge.entry.keys import Incoming, whole_path
 from ringpop_py.edge.entry.owners import Follower
 from ringpop_py.route.proxy.entry import MARK
 
@@ -68,7 +69,7 @@ class RingpopMiddleware:
         **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
-        self._rule = key_rule(key)
+        self._finder = KeyFinder(key)
         self._options = http.Options(**options).checked()
         http.checked_elsewhere(websockets, "websockets")
         self._websockets = websockets
@@ -85,7 +86,7 @@ class RingpopMiddleware:
         is_routed = False
         if any(name == _MARK for name, _ in scope["headers"]):
             scope, is_routed = await self._checked(scope)
-        key = None if is_routed else self._rule(incoming_of(scope))
+        key = None if is_routed else self._finder.key_of(incoming_of(scope))
         if key is None or await self._is_here(key):
             await self._app(scope, receive, send)
         elif kind == "websocket":
@@ -154,7 +155,11 @@ def incoming_of(scope: Scope) -> Incoming:
     """Return the parts of a request that may have its key."""
     headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
     query = scope["query_string"].decode("latin-1")
-    return Incoming(scope.get("method", "GET"), _path(scope), query, headers)
+    root = scope.get("root_path", "")
+    # Starlette says what the server has put before the path, also in applications that it mounts.
+    server_root = scope.get("app_root_path", root)
+    path = whole_path(root, _path(scope))
+    return Incoming(scope.get("method", "GET"), path, query, headers, server_root)
 
 
 def _path(scope: Scope) -> str:

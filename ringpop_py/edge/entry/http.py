@@ -9,6 +9,7 @@ from ringpop_py.base.config.settings import ProxyConfig
 from ringpop_py.base.errors import ConfigError, ConnectRefused, PeerDeclined, RingpopError
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.edge.entry.keys import KINDS as KINDS
+from ringpop_py.edge.entry.keys import below
 from ringpop_py.route.proxy.entry import MARK
 from ringpop_py.route.proxy.http import end_to_end
 from ringpop_py.route.proxy.request import HttpRequest, RequestOptions
@@ -185,7 +186,8 @@ def to_forward(
     if cookies:  # HTTP/2 has one in each field; applications read the first field only
         kept.append(("cookie", "; ".join(cookies)))
     kept += [pair for pair in ours.items() if pair[1]]
-    target = f"{asked.path}?{asked.query}" if asked.query else asked.path
+    path = below(asked.server_root, asked.path) or asked.path
+    target = f"{path}?{asked.query}" if asked.query else path
     try:
         return HttpRequest(asked.method, target, tuple(kept), body)
     except ConfigError as error:

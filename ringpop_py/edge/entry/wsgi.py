@@ -11,7 +11,8 @@ from ringpop_py.base.errors import RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.entry import http
-from ringpop_py.edge.entry.keys import Incoming, key_rule
+from ringpop_py.edge.entry.finder import KeyFinder
+from ringpop_py.edge.entry.keys import Incoming, whole_path
 from ringpop_py.edge.entry.owners import Follower
 from ringpop_py.route.proxy.entry import MARK
 
@@ -41,7 +42,7 @@ class RingpopWSGI:
         **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
-        self._rule = key_rule(key)
+        self._finder = KeyFinder(key)
         self._options = http.Options(**options).checked()
         self._follower = Follower(daemon)
         self._client = Client(daemon, timeout_s=self._options.timeout_s)
@@ -54,7 +55,7 @@ class RingpopWSGI:
         if mark is not None and self._follower.knows_mark(mark):
             _set_asker(environ, http.asker_of(asked.headers))
             return self._app(environ, start_response)
-        key = self._rule(asked)
+        key = self._finder.key_of(asked)
         if key is not None:
             ring = self._follower.ring or self._follower.wait(http.RING_S)
             if ring is None or not ring.is_here(key):
@@ -94,11 +95,16 @@ def _incoming_of(environ: WSGIEnvironment) -> Incoming:
     ]
     headers += [(name, environ[key]) for key, name in _UNPREFIXED.items() if environ.get(key)]
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")  # most servers give it undecoded
+    root = _text(environ.get("SCRIPT_NAME", ""))
     if raw is None or not raw.startswith("/"):
-        path = quote((environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]).encode("latin-1"))
+        path, server_root = quote(root + _text(environ["PATH_INFO"])), ""
     else:
-        path = raw.partition("?")[0]
-    return Incoming(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), headers)
+        came = raw.partition("?")[0]
+        path = whole_path(root, came)
+        # Without the root, a proxy has removed it, and says so to both hosts in a header.
+        server_root = root if path != came else ""
+    query = environ.get("QUERY_STRING", "")
+    return Incoming(environ["REQUEST_METHOD"], path, query, headers, server_root)
 
 
 def _text(value: str) -> str:

@@ -11,6 +11,7 @@ from ringpop_py.base.errors import DeadlineExceeded, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.asgi import answered, incoming_of, refuse, refuse_websocket
+from ringpop_py.edge.entry.finder import KeyFinder
 from ringpop_py.edge.web.gate import check_length
 from ringpop_py.edge.web.refusals import HttpRefusal
 from ringpop_py.edge.web.server import (
@@ -46,7 +47,7 @@ class EntryApp:
     def __init__(self, ringpop: Ringpop, rule: KeyRule) -> None:
         self.under_way = 0
         self._ringpop = ringpop
-        self._rule = rule
+        self._finder = KeyFinder(rule, ringpop.config.http_in_key)
         self._bodies_bytes = 0
         self._told = LoggedTroubles()
         most = ringpop.config.proxy.body_bytes_max
@@ -74,7 +75,7 @@ class EntryApp:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = with_close(send, self._ringpop.ending)
         asked, came = incoming_of(scope), list[int]()
-        forward = partial(self._forward, self._rule(asked))
+        forward = partial(self._forward, self._finder.key_of(asked))
         receive = self._counted(in_time(receive), came, asked)
         try:
             self._check(scope)
