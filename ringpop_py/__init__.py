@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import OperationId as OperationId
     from ringpop_py.base.values.operations import Outcome as Outcome
     from ringpop_py.base.values.operations import Span as Span
+    from ringpop_py.base.values.operations import Value as Value
     from ringpop_py.base.values.operations import Write as Write
     from ringpop_py.base.values.packed import encode_value as encode_value
     from ringpop_py.base.version import __version__ as __version__
@@ -118,7 +119,7 @@ else:
             "member.swim.effects": "StatusChanged",
             "member.swim.member": "Member Status",
             "member.swim.records": "record_of text_of",
-            "base.values.operations": "Change OperationId Outcome Span Write",
+            "base.values.operations": "Change OperationId Outcome Span Value Write",
             "base.values.packed": "encode_value",
             "base.version": "__version__",
         },

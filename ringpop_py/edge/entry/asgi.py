@@ -14,7 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import sniffio
 
-from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.errors import ConfigError, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.edge.entry import http
@@ -86,7 +86,15 @@ class RingpopMiddleware:
         is_routed = False
         if any(name == _MARK for name, _ in scope["headers"]):
             scope, is_routed = await self._checked(scope)
-        key = None if is_routed else self._finder.key_of(incoming_of(scope))
+        try:
+            key = None if is_routed else self._finder.key_of(incoming_of(scope))
+        except ConfigError as error:
+            why = http.refusal_of(error)
+            if kind == "websocket":
+                await refuse_websocket(scope, receive, send, why)
+            else:
+                await refuse(send, why)
+            return
         if key is None or await self._is_here(key):
             await self._app(scope, receive, send)
         elif kind == "websocket":

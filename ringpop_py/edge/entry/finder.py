@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.base.arguments import routed_key
 from ringpop_py.base.logs import log
 from ringpop_py.edge.entry.keys import key_rule, rule_named
 
@@ -34,15 +35,20 @@ class KeyFinder:
         self._without = count(1)
 
     def key_of(self, asked: Incoming) -> str | None:
-        """Return the key of a request; None if it has none."""
+        """Return the key of a request; None if it has none.
+
+        Raises:
+            ConfigError: no request can have that key.
+        """
         key = self._rule(asked)
         if key is not None:
             self._found = True
-        elif not self._found and next(self._without) == REQUESTS_MIN:
+            return routed_key(key)
+        if not self._found and next(self._without) == REQUESTS_MIN:
             text = (
                 f"the first {REQUESTS_MIN} requests have no key according to {self._name!r}, "
                 f"such as {asked.method} {asked.path}: each is answered by the host that has "
                 "received it; a path begins with whatever the application is mounted at"
             )
             log.warning("no-key-found", rule=self._name, path=asked.path, text=text)
-        return key
+        return None

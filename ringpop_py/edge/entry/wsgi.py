@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Final, Unpack
 from urllib.parse import quote
 
-from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.errors import ConfigError, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.entry import http
@@ -55,7 +55,10 @@ class RingpopWSGI:
         if mark is not None and self._follower.knows_mark(mark):
             _set_asker(environ, http.asker_of(asked.headers))
             return self._app(environ, start_response)
-        key = self._finder.key_of(asked)
+        try:
+            key = self._finder.key_of(asked)
+        except ConfigError as error:
+            return _started(http.refusal_of(error), start_response)
         if key is not None:
             ring = self._follower.ring or self._follower.wait(http.RING_S)
             if ring is None or not ring.is_here(key):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.base.errors import DeadlineExceeded, RingpopError
+from ringpop_py.base.errors import ConfigError, DeadlineExceeded, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.asgi import answered, incoming_of, refuse, refuse_websocket
@@ -75,12 +75,14 @@ class EntryApp:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = with_close(send, self._ringpop.ending)
         asked, came = incoming_of(scope), list[int]()
-        forward = partial(self._forward, self._finder.key_of(asked))
         receive = self._counted(in_time(receive), came, asked)
         try:
             self._check(scope)
+            forward = partial(self._forward, self._finder.key_of(asked))
             here = await answered(scope, receive, send, forward, self._options)
             assert here is None, "the node answers for its own host as well"
+        except ConfigError as error:
+            await refuse(send, http.refusal_of(error))
         except HttpRefusal as error:
             answer = http.refusal(error.status, error.kind, str(error))
             headers = (*answer.headers, *(error.headers or {}).items())

@@ -9,7 +9,14 @@ from ringpop_py.base.arguments import checked_text
 from ringpop_py.base.errors import ApplicationError, BadOperation, BodyError
 from ringpop_py.base.faults import sendable, text_of
 from ringpop_py.base.values.declared import Declared, Natural, Text, astuple, convert, encode
-from ringpop_py.base.values.operations import Change, Key, OperationId, SourceName
+from ringpop_py.base.values.operations import (
+    KEY_BYTES_MAX,
+    Change,
+    Key,
+    OperationId,
+    SourceName,
+    check_text,
+)
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import ACTOR, ErrorText, KeyspaceRequest
 from ringpop_py.state.placement.keys import partition_of
@@ -104,9 +111,10 @@ def mail_of(
 
     Raises:
         ConfigError: *key* is not text, or *given* is no id.
-        BadOperation: *message* is not a value.
+        BadOperation: *message* is not a value, or *key* is too long.
     """
     change = Change(stored_under(kind, key), ACTOR, message)
+    check_text(change.key, "the name of a class of actors and a key", KEY_BYTES_MAX)
     return Mail(
         keyspace,
         generation,

@@ -10,6 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from ringpop_py.base import arguments
 from ringpop_py.base.errors import ConnectRefused, PeerFailed, RingpopError
 from ringpop_py.edge.entry import finder, owners
 from ringpop_py.edge.entry.asgi import RingpopMiddleware
@@ -143,6 +144,21 @@ async def test_a_rule_that_never_finds_a_key_is_logged_once(
         assert event.fields["rule"] == "header:X-User, path:/shop/{key}"
         assert event.fields["path"] == "/carts/7"
         assert "secret" not in str(event)
+
+
+async def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arguments, "ROUTED_KEY_CHARACTERS_MAX", 10)
+    host = Host()
+    host.daemon.tell(MARK)
+
+    answer = await host.get("k" * 11)
+
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "a key has at most 10 characters, not 11"
+    assert not host.daemon.forwarded
+    assert not host.asked
 
 
 @pytest.mark.parametrize(("away", "status"), [("refuse", 503), ("here", 200)])

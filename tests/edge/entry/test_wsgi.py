@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ringpop_py.base import arguments
 from ringpop_py.edge.entry.http import to_forward
 from ringpop_py.edge.entry.keys import key_rule
 from ringpop_py.edge.entry.wsgi import RingpopWSGI, _incoming_of
@@ -112,3 +113,14 @@ def test_in_a_mounted_application_the_key_stands_in_the_whole_path(
     assert key_rule("path:/shop/carts/{key}")(asked) == "é"
     assert isinstance(request, HttpRequest)
     assert request.path == f"{forwarded}%C3%A9"
+
+
+def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arguments, "ROUTED_KEY_CHARACTERS_MAX", 10)
+
+    status, body = answer_of(b"", PATH_INFO=f"/carts/{'k' * 11}")
+
+    assert status == "400 Bad Request"
+    assert b"a key has at most 10 characters, not 11" in body
