@@ -73,7 +73,7 @@ class RingpopMiddleware:
         self._options = http.Options(**options).checked()
         http.checked_elsewhere(websockets, "websockets")
         self._websockets = websockets
-        self._follower = Follower(daemon)
+        self._follower = Follower(daemon, http.MEANWHILE[self._options.away])
         self._client = AsyncClient(daemon, timeout_s=self._options.timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -106,6 +106,13 @@ def checked_elsewhere(value: object, what: str) -> None:
         raise wrong(what, "'here' or 'refuse'", value)
 
 
+MEANWHILE: Final = {
+    "here": "every host answers for itself, also for keys of others",
+    "refuse": "requests with a key are refused with 503",
+}
+"""What the log says of requests while the daemon is away, by `Options.away`."""
+
+
 class OwnAnswer(NamedTuple):
     """An answer of ours, in place of the application's."""
 

@@ -44,7 +44,7 @@ class RingpopWSGI:
         self._app = app
         self._finder = KeyFinder(key)
         self._options = http.Options(**options).checked()
-        self._follower = Follower(daemon)
+        self._follower = Follower(daemon, http.MEANWHILE[self._options.away])
         self._client = Client(daemon, timeout_s=self._options.timeout_s)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -163,7 +163,7 @@ async def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(
 
 @pytest.mark.parametrize(("away", "status"), [("refuse", 503), ("here", 200)])
 async def test_while_the_daemon_is_away_nothing_is_answered_as_before(
-    away: str, status: int, monkeypatch: pytest.MonkeyPatch
+    away: str, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(owners, "RETRY_S", 0.01)
     host = Host(away=away)
@@ -175,6 +175,9 @@ async def test_while_the_daemon_is_away_nothing_is_answered_as_before(
     assert (await host.get(key_of(ME))).status_code == status
     replayed = await host.get(key_of(OTHER), {"ringpop-forwarded": MARK})
     assert replayed.status_code == status
+    [event] = events_in(caplog, "ring-not-followed")
+    said = {"refuse": "are refused with 503", "here": "every host answers for itself"}
+    assert said[away] in str(event)
 
 
 class Caller:
