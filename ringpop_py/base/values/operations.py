@@ -32,6 +32,8 @@ else:
 DIGEST_BYTES: Final = 8
 KEY_BYTES_MAX: Final = 1_024
 """The longest key of a keyspace, as UTF-8."""
+ACTOR_VERSION: Final = "ringpop.actor"
+"""The first field of an actor's record, by which it is known from an application's own values."""
 MARK_CLOSED: Final = 1 << 62
 """The mark of a source that goes on under another name: nothing is taken from it any more."""
 SOURCE_CHARACTERS_MAX: Final = 256
@@ -220,6 +222,15 @@ class Outcome(Declared, frozen=True, tag=0):
 
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _KEYS: Final = {str}
+
+
+def is_of_actor(packed: bytes) -> bool:
+    """Return whether a packed value is the record of an actor."""
+    return packed.startswith(_ACTOR, 1) and packed[0] & 0xF0 == _SMALL_MAP
+
+
+_SMALL_MAP: Final = 0x80
+_ACTOR: Final = bytes([0xA0 | len(ACTOR_VERSION)]) + ACTOR_VERSION.encode()
 
 
 def check_key(key: str) -> None:

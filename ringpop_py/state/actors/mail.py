@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.base.arguments import checked_text
 from ringpop_py.base.errors import ApplicationError, BadOperation, BodyError
 from ringpop_py.base.faults import sendable, text_of
-from ringpop_py.base.values.declared import Declared, Natural, Text, astuple, convert, encode
+from ringpop_py.base.values.declared import Declared, Meta, Natural, Text, astuple, convert, encode
 from ringpop_py.base.values.operations import (
     KEY_BYTES_MAX,
     Change,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import Value
 
 ERROR_CHARACTERS_MAX: Final = 1 << 16
+ASKERS_MAX: Final = 16
+"""The most askers that travel with a message; those that began are forgotten first."""
+AskerText = Annotated[str, Meta(max_length=1 << 13)]
 
 
 class Mail(KeyspaceRequest, frozen=True):
@@ -39,6 +42,7 @@ class Mail(KeyspaceRequest, frozen=True):
         id: a second message with the same id takes no effect.
         message: the message, packed.
         digest: of the actor and the message if the caller chose the id; empty otherwise.
+        askers: the actors that wait for the answer, as `as_asker`; the first one began.
     """
 
     partition: Natural
@@ -48,6 +52,12 @@ class Mail(KeyspaceRequest, frozen=True):
     sequence: Natural
     message: bytes
     digest: bytes = b""
+    askers: tuple[AskerText, ...] = ()
+
+    @property
+    def as_asker(self) -> str:
+        """The actor and this message to it, as one that waits for an answer of another actor."""
+        return f"{self.keyspace}/{self.stored_under}#{self.source}/{self.sequence}"
 
     @property
     def id(self) -> OperationId:

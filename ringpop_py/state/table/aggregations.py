@@ -16,7 +16,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.base.arguments import checked_callable, checked_text
-from ringpop_py.base.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
+from ringpop_py.base.errors import (
+    ApplicationError,
+    BadOperation,
+    ConditionFailed,
+    ConfigError,
+    KeyspaceError,
+    OperationRefused,
+)
 from ringpop_py.base.faults import is_fault, text_of
 from ringpop_py.base.values.packed import cannot_be_stored
 from ringpop_py.base.values.unknown import unknown_text
@@ -182,6 +189,8 @@ def _guarded(name: str, function: Aggregation) -> Aggregation:
             result = function(current, argument)
         except KeyspaceError:
             raise
+        except ApplicationError as error:
+            raise OperationRefused(error.kind, error.message) from error
         except BaseException as error:
             if not is_fault(error):
                 raise
