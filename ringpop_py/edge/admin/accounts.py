@@ -56,6 +56,7 @@ class CheckupAccount(Named, frozen=True):
     disks: Annotated[tuple[DiskAccount, ...], Meta(max_length=16)]
     store_trouble: Text = ""
     flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
+    connections_refused: Natural = 0
 
 
 class PingAccount(Named, frozen=True):
