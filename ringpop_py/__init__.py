@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.address import DnsLookup as DnsLookup
     from ringpop_py.base.config.settings import PRESETS as PRESETS
     from ringpop_py.base.config.settings import Config as Config
+    from ringpop_py.base.config.settings import EntryConfig as EntryConfig
     from ringpop_py.base.config.settings import GossipConfig as GossipConfig
     from ringpop_py.base.config.settings import ProxyConfig as ProxyConfig
     from ringpop_py.base.config.settings import ShuffleConfig as ShuffleConfig
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import OperationId as OperationId
     from ringpop_py.base.values.operations import Outcome as Outcome
     from ringpop_py.base.values.operations import Span as Span
+    from ringpop_py.base.values.operations import Value as Value
     from ringpop_py.base.values.operations import Write as Write
     from ringpop_py.base.values.packed import encode_value as encode_value
     from ringpop_py.base.version import __version__ as __version__
@@ -89,7 +91,8 @@ else:
             "client.sync.keyspaces": "ActorsClient KeyspaceClient",
             "client.aio.keyspaces": "AsyncActorsClient AsyncKeyspaceClient",
             "base.config.settings": (
-                "PRESETS Config GossipConfig ProxyConfig ShuffleConfig StateConfig WireLimits"
+                "PRESETS Config EntryConfig GossipConfig ProxyConfig ShuffleConfig StateConfig"
+                " WireLimits"
             ),
             "edge.daemon": "open_ringpop",
             "edge.entry.asgi": "RingpopMiddleware",
@@ -118,7 +121,7 @@ else:
             "member.swim.effects": "StatusChanged",
             "member.swim.member": "Member Status",
             "member.swim.records": "record_of text_of",
-            "base.values.operations": "Change OperationId Outcome Span Write",
+            "base.values.operations": "Change OperationId Outcome Span Value Write",
             "base.values.packed": "encode_value",
             "base.version": "__version__",
         },

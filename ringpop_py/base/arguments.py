@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 _TEXT: Final = {str}
+ROUTED_KEY_CHARACTERS_MAX: Final = 1 << 16
+"""The longest key of a request for an owner on the ring."""
 
 
 def wrong(what: str, wanted: str, value: object) -> ConfigError:
@@ -52,6 +54,15 @@ def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]
     return found
 
 
+def routed_key(key: str) -> str:
+    """Return the *key* of a request for its owner. Raises ConfigError if no request can have it."""
+    if len(sendable_text(key, "key")) > ROUTED_KEY_CHARACTERS_MAX:
+        raise ConfigError(
+            f"a key has at most {ROUTED_KEY_CHARACTERS_MAX} characters, not {len(key)}"
+        )
+    return key
+
+
 def sendable_keys(keys: Iterable[str]) -> tuple[str, ...]:
     """Return *keys*. Raises ConfigError if they are not a list of texts that UTF-8 can encode."""
     found = checked_texts(keys, "keys", "key")
@@ -60,18 +71,26 @@ def sendable_keys(keys: Iterable[str]) -> tuple[str, ...]:
     except UnicodeEncodeError:
         for key in found:
             sendable_text(key, "key")
+    _check_lengths(found)
     return found
+
+
+def _check_lengths(keys: tuple[str, ...]) -> None:
+    if keys and max(map(len, keys)) > ROUTED_KEY_CHARACTERS_MAX:
+        for key in keys:
+            routed_key(key)
 
 
 def keys_of(key: str | Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a request, which has one key or several. Raises ConfigError."""
     if isinstance(key, str):
-        return (key,)
+        return (key,) if len(key) <= ROUTED_KEY_CHARACTERS_MAX else (routed_key(key),)
     if isinstance(key, bytes | bytearray) or not isinstance(key, Iterable):
         raise wrong("key", "a text or a list of texts", key)
     keys = checked_texts(key, "key", "key")
     if not keys:
         raise ConfigError("key is empty: a request needs at least one key")
+    _check_lengths(keys)
     return keys
 
 

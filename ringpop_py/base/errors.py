@@ -329,6 +329,18 @@ class BadOperation(
     """The operation does not fit the key's value, or is not known. Nothing was changed."""
 
 
+class OperationRefused(BadOperation, ApplicationError, code="operation-refused"):
+    """An aggregation of the application refused the change. Nothing was changed.
+
+    `kind` and `message` are those of the `ApplicationError` that its function raised.
+    """
+
+    def __init__(self, kind: str, message: str | None = None) -> None:
+        if message is None:  # as it travels
+            kind, _, message = kind.partition(": ")
+        super().__init__(kind, message)
+
+
 class ConditionFailed(
     KeyspaceError, code="condition-failed", took_effect="no", http_status=412, settles=True
 ):
@@ -494,6 +506,7 @@ __all__ = [
     "NoOwner",
     "NotEnoughMembers",
     "OperationIdReused",
+    "OperationRefused",
     "OperationTooOld",
     "OutcomeUnknown",
     "PartitionFull",

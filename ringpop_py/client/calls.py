@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.base.address import Address
-from ringpop_py.base.arguments import keys_of, sendable_keys, sendable_text, wrong
+from ringpop_py.base.arguments import keys_of, routed_key, sendable_keys, sendable_text, wrong
 from ringpop_py.base.errors import ApplicationError, BodyError, ConfigError, PeerFailed
 from ringpop_py.base.values.declared import Named, Natural, Text, convert, decode, encode
+from ringpop_py.base.values.operations import check_keys
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.entry import all_call, decode_replies, forward_call, reply_in
@@ -146,17 +147,20 @@ def proxy_call(
 
     Raises:
         ConfigError: an argument is not what it has to be.
+        BadOperation: *keyspace* cannot have the key.
     """
     sent = sent_options(options)
     ttl_s = options.get("deadline_s", timeout_s)
+    if keyspace:
+        check_keys(keys_of(key))
     if isinstance(request, HttpRequest):
         if not isinstance(key, str):
             raise wrong("key", "text: an HTTP request has one key", key)
-        key = sendable_text(key, "key")
+        key = routed_key(key)
         return forward_call(
             key, request, may_be_here=may_be_here, options=sent, keyspace=keyspace, ttl_s=ttl_s
         )
-    keys = (key,) if isinstance(key, str) else keys_of(key)
+    keys = keys_of(key)
     if len(keys) > 1 or keyspace:
         _refuse_failover(options)
     headers = checked_request(request).headers

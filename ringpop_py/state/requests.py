@@ -19,6 +19,7 @@ from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode, replace
 from ringpop_py.base.values.operations import (
+    KEY_BYTES_MAX,
     Change,
     OperationId,
     Outcome,
@@ -26,6 +27,8 @@ from ringpop_py.base.values.operations import (
     Write,
     WriteRun,
     are_plain,
+    check_key,
+    check_keys,
 )
 from ringpop_py.base.values.requests import (
     ApplyRequest,
@@ -146,6 +149,7 @@ def change_of(
     """Return a change as `Keyspace.update` takes it. Raises BadOperation and ConfigError."""
     if not isinstance(operation, str):
         raise wrong("operation", "text", operation)
+    check_key(checked_text(key, "key"))
     if if_tag is None and not if_absent:  # the usual case
         return Change(key, operation, argument)
     if if_tag is not None:
@@ -154,20 +158,32 @@ def change_of(
 
 
 def keys_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return *keys*, each once, in their order. Raises ConfigError if they are not many texts."""
-    return tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))
+    """Return *keys*, each once, in their order.
+
+    Raises:
+        ConfigError: they are not many texts.
+        BadOperation: a keyspace cannot have one of them.
+    """
+    found = tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))
+    check_keys(found)
+    return found
 
 
 def changes_in(
     changes: Iterable[Change | tuple[str, str, Value]], offsets: Mapping[str, Value] | None
 ) -> list[Change]:
-    """Return *changes* as `Keyspace.update_many` takes them. Raises ConfigError."""
+    """Return *changes* as `Keyspace.update_many` takes them.
+
+    Raises:
+        ConfigError: they are not changes.
+        BadOperation: a key is too long to be sent.
+    """
     if offsets is not None:
         checked_kind(offsets, Mapping, "offsets", "a map")
     checked_kind(changes, Iterable, "changes", "a list")
     given = list(changes)
     if are_plain(given):  # mostly, and there can be thousands
-        return list(map(_as_change, given))
+        return _sendable(list(map(_as_change, given)))
     try:
         wanted = [each if type(each) is Change else Change(*each) for each in given]
     except TypeError:
@@ -178,7 +194,16 @@ def changes_in(
     for change in wanted:
         if not isinstance(change.aggregation, str):
             raise wrong("operation", "text", change.aggregation)
-    return wanted
+    return _sendable(wanted)
+
+
+def _sendable(changes: list[Change]) -> list[Change]:
+    # Only of length: a member refuses another wrong key, and makes the other changes.
+    if any(len(change[0]) > KEY_BYTES_MAX for change in changes if isinstance(change[0], str)):
+        for change in changes:
+            if len(change[0]) > KEY_BYTES_MAX:
+                check_key(change[0])
+    return changes
 
 
 def scan_of(

@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 
 
 SOUND: Final = Request("/x")
+LONG: Final = "k" * 65_537
 ANY: Final[Any] = None
 """Stands for nothing: the argument before it is the wrong one."""
 OF_NODE: Final[dict[str, tuple[Callable[[Any], Any], str]]] = {
     "a key that is a number": (lambda node: node.handle_or_proxy(7, SOUND), "key .*not int"),
     "a key in bytes": (lambda node: node.proxy(b"k", SOUND), "key .*not bytes"),
+    "a key that is too long": (lambda node: node.handle_or_proxy(LONG, SOUND), "65536.*65537"),
+    "many keys, one too long": (lambda node: node.proxy(["k", LONG], SOUND), "65536.*65537"),
     "keys of which one is None": (lambda node: node.proxy(["k", None], SOUND), "key .*None"),
     "many keys, a number": (lambda node: node.handle_or_proxy_all(7, SOUND), "key.*not int"),
     "many keys, numbers": (lambda node: node.handle_or_proxy_all([7], SOUND), "key .*not int"),
@@ -112,6 +115,12 @@ OF_CLIENT: Final[dict[str, tuple[Callable[[Client], Any], str]]] = {
     "the key of a lookup": (lambda client: client.lookup(ANY), "key .*not None"),
     "a key that is not Unicode": (lambda client: client.lookup("\ud800"), "key .*Unicode"),
     "the key of a proxy": (lambda client: client.proxy(7, SOUND), "key .*not int"),  # type: ignore[call-overload]
+    "a key that is too long": (lambda client: client.proxy(LONG, SOUND), "65536.*65537"),
+    "a long key to be looked up": (lambda client: client.lookup(LONG), "65536.*65537"),
+    "keys, one too long": (
+        lambda client: client.handle_or_proxy_all(["k", LONG], SOUND),
+        "65536.*65537",
+    ),
     "no key": (lambda client: client.proxy([], SOUND), "key"),
     "a key in bytes": (lambda client: client.proxy(b"k", SOUND), "key .*not bytes"),  # type: ignore[arg-type]
     "a request": (lambda client: client.proxy("k", "/x"), "request .*not str"),  # type: ignore[call-overload]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +15,20 @@ import trio
 from ringpop_py import (
     AsyncClient,
     AsyncKeyspaceClient,
+    BadOperation,
     Change,
     Client,
+    HttpRequest,
     KeyspaceClient,
     OperationId,
+    Request,
     RingpopError,
     tag_of,
 )
 from ringpop_py.base.values.operations import Outcome
 from tests.client.loops import Step, run_on
 from tests.client.test_keyspace_client import nodes
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,3 +155,69 @@ async def test_all_faces_of_a_keyspace_answer_alike(
 
             for step, mine, other in zip(script, expected, found, strict=True):
                 assert mine == other, (seed, step)
+
+
+BAD_KEYS: dict[str, str] = {
+    "": "a key has 1 to 1024 bytes of UTF-8, not 0",
+    "é" * 600: "a key has 1 to 1024 bytes of UTF-8, not 1200",
+}
+BAD_VALUES: dict[str, object] = {
+    "a datetime cannot be stored; use its isoformat()": datetime(2026, 1, 1, tzinfo=UTC),
+    "a Decimal cannot be stored; use its str()": Decimal(1),
+    "a set cannot be stored; use a list": {1},
+}
+
+
+def attempts_on(keyspace: Any) -> list[tuple[str, Callable[[], Any]]]:  # noqa: ANN401 - of any face
+    """What is to be refused, and why."""
+    found: list[tuple[str, Callable[[], Any]]] = []
+    for key, text in BAD_KEYS.items():
+        found += [
+            (text, partial(keyspace.get, key)),
+            (text, partial(keyspace.get_many, ["x", key])),
+            (text, partial(keyspace.put, key, 1)),
+            (text, partial(keyspace.delete, key)),
+            (text, partial(keyspace.handle_or_proxy, key, HttpRequest("GET", "/"))),
+            (text, partial(keyspace.proxy, key, HttpRequest("GET", "/"))),
+        ]
+    long = [("x", "put", 1), ("k" * 1025, "put", 1)]
+    found.append(("not 1025", partial(keyspace.update_many, long)))
+    for text, value in BAD_VALUES.items():
+        found += [(text, partial(keyspace.put, f"k{n}", value)) for n in range(4)]
+    return found
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through the daemon"])
+async def test_a_client_says_what_is_wrong_with_a_key_or_a_value(
+    direct: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with nodes("a", "b") as (_, b):
+        await b.open_keyspace("ours", partitions=4)
+
+        def in_thread() -> None:
+            with (
+                Client(b.address, timeout_s=20) as client,
+                KeyspaceClient(client, "ours", direct=direct) as keyspace,
+            ):
+                for text, attempt in attempts_on(keyspace):
+                    with pytest.raises(BadOperation, match=re.escape(text)):
+                        attempt()
+                assert keyspace.get("x") is None
+
+        await trio.to_thread.run_sync(in_thread)
+    assert {event.name for event in events_in(caplog)} <= {"stalled"}
+
+
+async def test_a_node_says_what_is_wrong_with_a_key_or_a_value(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with nodes("a", "b") as (a, _):
+        keyspace = await a.open_keyspace("ours", partitions=4)
+        for text, attempt in attempts_on(keyspace):
+            with pytest.raises(BadOperation, match=re.escape(text)):
+                await attempt()
+        with pytest.raises(BadOperation, match="not 1200"):
+            await keyspace.handle_or_proxy_all(["x", "é" * 600], Request("/x"))
+        assert await keyspace.get("x") is None
+    assert {event.name for event in events_in(caplog)} <= {"stalled"}

@@ -65,7 +65,7 @@ async def test_clients_of_all_kinds_reach_the_node_and_the_file_is_its_users_alo
         with Client(str(path)) as client, KeyspaceClient(client, "counts") as counts:
             await in_thread(counts.put, "k", 7)
             assert await in_thread(counts.get, "k") == 7
-        follower = Follower(peer)
+        follower = Follower(peer, "")
         follower.start()
         ring = await in_thread(follower.wait, 10)
         assert ring is not None

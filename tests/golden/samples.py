@@ -737,7 +737,9 @@ def _packed(found: mailboxes.Record) -> bytes:
 
 def _actors() -> dict[str, Kind]:
     mail = Mail("k", 0, 0, "c", "", "s", 0, b"")
-    full = Mail("k-é", 1, 16_383, "c", "é" * 1024, "é", INTEGER_MAX, b"\xc0", DIGEST)
+    full = Mail(
+        "k-é", 1, 16_383, "c", "é" * 1024, "é", INTEGER_MAX, b"\xc0", DIGEST, ("k/c/a#s/1",)
+    )
     return {
         "actor.mail": Kind(Mail.encode, partial(decode, Mail), {"bare": mail, "full": full}),
         "actor.replied": _result(

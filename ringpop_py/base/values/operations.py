@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast, final, overload
 
-from ringpop_py.base.errors import BodyError
+from ringpop_py.base.errors import BadOperation, BodyError
 from ringpop_py.base.values.declared import Declared, Meta, Natural, Text
 
 Value = None | bool | int | float | str | bytes | Sequence["Value"] | Mapping[str, "Value"]
@@ -30,12 +30,15 @@ else:
     Argument = _Scalar | list[_Inner] | dict[str, _Inner]
 
 DIGEST_BYTES: Final = 8
-KEY_CHARACTERS_MAX: Final = 1_024
+KEY_BYTES_MAX: Final = 1_024
+"""The longest key of a keyspace, as UTF-8."""
+ACTOR_VERSION: Final = "ringpop.actor"
+"""The first field of an actor's record, by which it is known from an application's own values."""
 MARK_CLOSED: Final = 1 << 62
 """The mark of a source that goes on under another name: nothing is taken from it any more."""
 SOURCE_CHARACTERS_MAX: Final = 256
 
-Key = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+Key = Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
 SourceName = Annotated[str, Meta(max_length=SOURCE_CHARACTERS_MAX)]
 
 
@@ -219,6 +222,39 @@ class Outcome(Declared, frozen=True, tag=0):
 
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _KEYS: Final = {str}
+
+
+def is_of_actor(packed: bytes) -> bool:
+    """Return whether a packed value is the record of an actor."""
+    return packed.startswith(_ACTOR, 1) and packed[0] & 0xF0 == _SMALL_MAP
+
+
+_SMALL_MAP: Final = 0x80
+_ACTOR: Final = bytes([0xA0 | len(ACTOR_VERSION)]) + ACTOR_VERSION.encode()
+
+
+def check_key(key: str) -> None:
+    """Raise BadOperation unless a keyspace can have *key*."""
+    check_text(key, "a key", KEY_BYTES_MAX)
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raise BadOperation unless a keyspace can have each of *keys*."""
+    # Characters of ASCII are bytes, so mostly no key has to be encoded, or looked at alone.
+    sizes = set(map(len, keys)) or {1}
+    if min(sizes) < 1 or max(sizes) > KEY_BYTES_MAX or not "".join(keys).isascii():
+        for key in keys:
+            check_key(key)
+
+
+def check_text(text: str, what: str, bytes_max: int) -> None:
+    """Raise BadOperation unless *text* has 1 to *bytes_max* bytes of UTF-8."""
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise BadOperation(f"{what} is not valid Unicode") from None
+    if not 0 < size <= bytes_max:
+        raise BadOperation(f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}")
 
 
 def check_values(values: Iterable[object]) -> None:

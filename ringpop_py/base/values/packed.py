@@ -20,6 +20,13 @@ INTEGER_MAX: Final = (1 << 63) - 1
 TEXT_CHARACTERS_MAX: Final = 4_096
 PACKER_BYTES: Final = 1 << 16
 SMALL_BYTES: Final = 1 << 8
+_INSTEAD: Final = {
+    **dict.fromkeys(("datetime", "date", "time"), "its isoformat()"),
+    **dict.fromkeys(("Decimal", "UUID", "Fraction"), "its str()"),
+    **dict.fromkeys(("set", "frozenset", "tuple"), "a list"),
+    "timedelta": "its total_seconds()",
+    "ndarray": "its tolist()",
+}
 _MSGPACK_CONTAINERS: Final = frozenset(range(0x80, 0xA0)) | frozenset(range(0xDC, 0xE0))
 """With which bytes a list or a map begins. A scalar has no map inside that would have to be checked
 while it is read."""
@@ -29,9 +36,21 @@ def encode_value(scheme: str, value: object) -> bytes:
     """Return *value* (None, bool, int, float, str, list, dict; bytes in msgpack) as bytes."""
     if scheme == "msgpack":
         # `packb` does the same, but first reserves 256 KiB, which takes longer than packing.
-        packed: bytes = msgpack.Packer(buf_size=SMALL_BYTES).pack(value)
+        packed: bytes = msgpack.Packer(buf_size=SMALL_BYTES, default=_refuse).pack(value)
         return packed
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def cannot_be_stored(kind: type) -> str:
+    """Return what to say of a value of a *kind* that is none of ours, and what to do."""
+    use = _INSTEAD.get(kind.__name__)
+    return f"a {kind.__name__} cannot be stored" + (f"; use {use}" if use else "")
+
+
+def _refuse(value: object) -> NoReturn:
+    if isinstance(value, int):
+        raise OverflowError("Integer value out of range")
+    raise TypeError(cannot_be_stored(type(value)))
 
 
 def make_packer() -> Callable[[object], bytes]:

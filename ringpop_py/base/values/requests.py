@@ -26,7 +26,15 @@ from ringpop_py.base.values.declared import (
     reader,
     replace,
 )
-from ringpop_py.base.values.operations import Change, Key, Outcome, Value, Write, check_values
+from ringpop_py.base.values.operations import (
+    Change,
+    Key,
+    Outcome,
+    Value,
+    Write,
+    check_values,
+    is_of_actor,
+)
 from ringpop_py.base.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -346,7 +354,10 @@ def part_limit(limit: int, partitions_count: int) -> int:
 
 
 def merged_page(parts: Iterable[Scanned], limit: int) -> tuple[list[tuple[str, bytes]], str | None]:
-    """Return the first rows of all *parts* of a scan, and where the next page starts, if any."""
+    """Return the first rows of all *parts* of a scan, and where the next page starts, if any.
+
+    The records of actors are left out.
+    """
     rows: list[tuple[str, bytes]] = []
     ends = []
     for part in parts:
@@ -358,4 +369,5 @@ def merged_page(parts: Iterable[Scanned], limit: int) -> tuple[list[tuple[str, b
     whole = [row for row in rows if row[0] <= min(ends)] if ends else rows
     page = whole[:limit]
     # With "\0" behind it, a key becomes the least that is greater.
-    return page, page[-1][0] + "\0" if ends or len(rows) > limit else None
+    following = page[-1][0] + "\0" if ends or len(rows) > limit else None
+    return [row for row in page if not is_of_actor(row[1])], following

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
-from ringpop_py.base.arguments import checked_seconds, sendable_text
+from ringpop_py.base.arguments import checked_seconds, routed_key
 from ringpop_py.base.errors import CallError, PeerFailed
 from ringpop_py.client import calls
 from ringpop_py.client.calls import ManyCalls
@@ -66,7 +66,7 @@ class Client(Lines):
 
     def lookup(self, key: str) -> str:
         """Return the name of the member that owns *key*, as this daemon sees the ring."""
-        asked = {"key": sendable_text(key, "key")}
+        asked = {"key": routed_key(key)}
         return calls.owner_in(self.admin("/admin/lookup", asked))
 
     def ring(self) -> RingSnapshot:

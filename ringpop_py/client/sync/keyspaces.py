@@ -219,7 +219,7 @@ class KeyspaceClient(Closing):
         """Make many changes; return the outcome of each; see `Keyspace.update_many`.
 
         Raises:
-            BadOperation: if a value in them cannot be sent; then none is made.
+            BadOperation: if a key or a value in them cannot be sent; then none is made.
         """
         wanted = changes_in(changes, offsets)
 

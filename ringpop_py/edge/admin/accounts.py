@@ -57,6 +57,7 @@ class CheckupAccount(Named, frozen=True):
     store_trouble: Text = ""
     flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
     application_trouble: Text = ""
+    connections_refused: Natural = 0
 
 
 class PingAccount(Named, frozen=True):

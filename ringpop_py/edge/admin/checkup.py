@@ -54,6 +54,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "at": time.time(),
         "health_score": ringpop.node.health_score,
         "log_lines_lost": log.lost_count,
+        "connections_refused": ringpop.channel.links.refused_count,
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
         "store_trouble": "" if store is None else store.trouble,

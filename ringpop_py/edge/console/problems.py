@@ -100,6 +100,10 @@ def problems_in(
             yield Problem(CRITICAL, "application", text)
         for text in checkup.get("flow_troubles", ()):
             yield Problem(WARNING, "flow", f"{name}: {text}")
+        if checkup.get("connections_refused"):
+            count = checkup["connections_refused"]
+            text = f"{name} has refused {count} connections since it began: a limit was reached"
+            yield Problem(WARNING, "connections", text)
         if checkup["log_lines_lost"]:
             lost = f"{name} could not write {checkup['log_lines_lost']} lines of its log"
             yield Problem(WARNING, "log", lost)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.base.errors import DeadlineExceeded, RingpopError
+from ringpop_py.base.errors import ConfigError, DeadlineExceeded, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.asgi import answered, incoming_of, websocket_answered
+from ringpop_py.edge.entry.finder import KeyFinder
 from ringpop_py.edge.entry.passing import Forwarding, refuse, refuse_websocket
 from ringpop_py.edge.web.gate import check_length
 from ringpop_py.edge.web.refusals import HttpRefusal
@@ -49,7 +50,7 @@ class EntryApp:
     def __init__(self, ringpop: Ringpop, rule: KeyRule) -> None:
         self.under_way = 0
         self._ringpop = ringpop
-        self._rule = rule
+        self._finder = KeyFinder(rule, ringpop.config.http_in_key)
         self._bodies_bytes = 0
         self._told = LoggedTroubles()
         limits = ringpop.config.entry
@@ -92,26 +93,24 @@ class EntryApp:
             self._check(scope)
             here = await answered(scope, receive, send, self._forwarding(asked), self._options)
             assert here is None, "the node answers for its own host as well"
-        except HttpRefusal as error:
-            answer = http.refusal(error.status, error.kind, str(error))
-            headers = (*answer.headers, *(error.headers or {}).items())
-            await refuse(send, answer._replace(headers=headers))
+        except (HttpRefusal, ConfigError) as error:
+            await refuse(send, _answer_to(error))
         finally:
             self._bodies_bytes -= sum(came)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        forwarding = self._forwarding(incoming_of(scope))
         try:
             self._check(scope)
-        except HttpRefusal as error:
+            forwarding = self._forwarding(incoming_of(scope))
+        except (HttpRefusal, ConfigError) as error:
             await receive()  # websocket.connect
-            await refuse_websocket(scope, send, http.refusal(error.status, error.kind, str(error)))
+            await refuse_websocket(scope, send, _answer_to(error))
             return
         here = await websocket_answered(scope, receive, send, forwarding, self._options)
         assert here is None, "the node answers for its own host as well"
 
     def _forwarding(self, asked: Incoming) -> Forwarding:
-        forward = partial(self._forward, self._rule(asked))
+        forward = partial(self._forward, self._finder.key_of(asked))
         return Forwarding(forward, self._ringpop.proxying.on_stream)
 
     def _check(self, scope: Scope) -> None:
@@ -151,6 +150,13 @@ class EntryApp:
             if self._told.first_time(error.code, str(error), trio.current_time()):
                 log.warning("request-not-forwarded", code=error.code, text=str(error))
             raise
+
+
+def _answer_to(error: HttpRefusal | ConfigError) -> http.OwnAnswer:
+    if isinstance(error, ConfigError):
+        return http.refusal_of(error)
+    answer = http.refusal(error.status, error.kind, str(error))
+    return answer._replace(headers=(*answer.headers, *(error.headers or {}).items()))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -12,11 +12,12 @@ import anyio
 import anyio.to_thread
 import sniffio
 
-from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.errors import ConfigError, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.edge.entry import http
-from ringpop_py.edge.entry.keys import Incoming, key_rule
+from ringpop_py.edge.entry.finder import KeyFinder
+from ringpop_py.edge.entry.keys import Incoming, whole_path
 from ringpop_py.edge.entry.owners import Follower
 from ringpop_py.edge.entry.passing import (
     PROTOCOLS,
@@ -77,11 +78,11 @@ class RingpopMiddleware:
         **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
-        self._rule = key_rule(key)
+        self._finder = KeyFinder(key)
         self._options = http.Options(**options).checked()
         http.checked_elsewhere(websockets, "websockets", "forward")
         self._websockets = websockets
-        self._follower = Follower(daemon)
+        self._follower = Follower(daemon, http.MEANWHILE[self._options.away])
         self._client = AsyncClient(daemon, timeout_s=self._options.timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +96,16 @@ class RingpopMiddleware:
         if any(name == _MARK for name, _ in scope["headers"]):
             scope, is_routed = await self._checked(scope)
         asked = incoming_of(scope)
-        key = None if is_routed else self._rule(asked)
+        try:
+            key = None if is_routed else self._finder.key_of(asked)
+        except ConfigError as error:
+            why = http.refusal_of(error)
+            if kind == "websocket":
+                await receive()  # websocket.connect
+                await refuse_websocket(scope, send, why)
+            else:
+                await refuse(send, why)
+            return
         if key is None or await self._is_here(key):
             if kind == "http" and not is_routed:
                 await self._here(asked, scope, receive, send)
@@ -178,7 +188,11 @@ def incoming_of(scope: Scope) -> Incoming:
     """Return the parts of a request that may have its key."""
     headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
     query = scope["query_string"].decode("latin-1")
-    return Incoming(scope.get("method", "GET"), _path(scope), query, headers)
+    root = scope.get("root_path", "")
+    # Starlette says what the server has put before the path, also in applications that it mounts.
+    server_root = scope.get("app_root_path", root)
+    path = whole_path(root, _path(scope))
+    return Incoming(scope.get("method", "GET"), path, query, headers, server_root)
 
 
 def _path(scope: Scope) -> str:

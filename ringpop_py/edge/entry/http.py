@@ -9,6 +9,7 @@ from ringpop_py.base.config.settings import EntryConfig, ProxyConfig
 from ringpop_py.base.errors import ConfigError, ConnectRefused, PeerDeclined, RingpopError
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.edge.entry.keys import KINDS as KINDS
+from ringpop_py.edge.entry.keys import below
 from ringpop_py.net.http.message import MARK, Flow, HttpRequest, end_to_end
 from ringpop_py.route.proxy.request import RequestOptions
 from ringpop_py.route.proxy.tries import check_options
@@ -126,6 +127,13 @@ def checked_elsewhere(value: object, what: str, *more: str) -> None:
         raise wrong(what, f"{', '.join(map(repr, may_be[:-1]))} or 'refuse'", value)
 
 
+MEANWHILE: Final = {
+    "here": "every host answers for itself, also for keys of others",
+    "refuse": "requests with a key are refused with 503",
+}
+"""What the log says of requests while the daemon is away, by `Options.away`."""
+
+
 class OwnAnswer(NamedTuple):
     """An answer of ours, in place of the application's."""
 
@@ -213,7 +221,8 @@ def to_forward(
     if cookies:  # HTTP/2 has one in each field; applications read the first field only
         kept.append(("cookie", "; ".join(cookies)))
     kept += [pair for pair in ours.items() if pair[1]]
-    target = f"{asked.path}?{asked.query}" if asked.query else asked.path
+    path = below(asked.server_root, asked.path) or asked.path
+    target = f"{path}?{asked.query}" if asked.query else path
     try:
         length = length_in(headers) if kind == "body" else None
         return HttpRequest(asked.method, target, tuple(kept), body, Flow(kind, length))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from ringpop_py.base.errors import ConfigError
 
@@ -21,15 +21,19 @@ class Incoming(NamedTuple):
     """The parts of a request that may have a key.
 
     Attributes:
-        path: as it came, percent-encoded.
+        path: the whole path as the client sent it, percent-encoded: also what an application is
+            mounted at, and what the server puts before it.
         query: as it came, without the question mark.
         headers: pairs; names of any case.
+        server_root: what the server here puts before each path. It is not forwarded, as the server
+            of the other host does the same.
     """
 
     method: str
     path: str
     query: str
     headers: Sequence[tuple[str, str]]
+    server_root: str = ""
 
 
 KeyRule = Callable[[Incoming], str | None]
@@ -56,6 +60,30 @@ def key_rule(given: str | KeyRule | Sequence[str | KeyRule]) -> KeyRule:
         return next((key for rule in rules if (key := rule(request)) is not None), None)
 
     return first
+
+
+def rule_named(given: object) -> str:
+    """Return how people call a rule as `key_rule` takes it."""
+    if isinstance(given, list | tuple):
+        return ", ".join(map(rule_named, given))
+    return given if isinstance(given, str) else getattr(given, "__qualname__", type(given).__name__)
+
+
+def whole_path(root: str, path: str) -> str:
+    """Return the encoded *path* with the *root* at which an application is mounted.
+
+    Servers and frameworks differ: some have the root in the path already, others do not.
+    """
+    return path if below(root, path) is not None else f"{quote(root)}{path}"
+
+
+def below(root: str, path: str) -> str | None:
+    """Return the part of the encoded *path* after *root*; None if it does not begin with it."""
+    wanted = root.rstrip("/").split("/")
+    found = path.split("/")
+    if [unquote(part) for part in found[: len(wanted)]] != wanted:
+        return None
+    return "/".join(["", *found[len(wanted) :]])
 
 
 def _rule_in(text: str) -> KeyRule:

@@ -51,10 +51,14 @@ class Follower:
 
     Attributes:
         ring: the last answer; None before the first one, and while the daemon is away.
+
+    Args:
+        meanwhile: what happens to requests with a key while the daemon is away, for the log.
     """
 
-    def __init__(self, peer: Peer | str | None) -> None:
+    def __init__(self, peer: Peer | str | None, meanwhile: str) -> None:
         self._client = Client(peer)
+        self._meanwhile = meanwhile
         self.ring: Ring | None = None
         self._told = threading.Event()
         self._lock = threading.Lock()
@@ -96,18 +100,27 @@ class Follower:
             self._asking.release()
 
     def _run(self) -> None:
+        is_away = False
         while True:
             known = self.ring
             try:
                 self.ring = self._asked(known)
                 self._told.set()
+                if is_away:
+                    is_away = False
+                    text = f"keys have owners again: the daemon at {self._client.peer} answers"
+                    log.warning("ring-followed", text=text)
                 continue
             except (CallError, BodyError, ConfigError) as error:
-                if known is not None or not self._told.is_set():
-                    log.warning("ring-not-followed", text=f"{self._client.peer}: {error}")
+                if not is_away:
+                    text = (
+                        f"no key has an owner for now, and {self._meanwhile}: the daemon at "
+                        f"{self._client.peer} does not say who owns keys: {error}"
+                    )
+                    log.warning("ring-not-followed", text=text)
             except Exception:  # a bug must not leave an old ring in force
                 log.exception("ring-not-followed")
-            self.ring = None
+            self.ring, is_away = None, True
             self._told.set()
             time.sleep(RETRY_S)
 

@@ -8,11 +8,12 @@ from io import BufferedReader, BytesIO, RawIOBase
 from typing import IO, TYPE_CHECKING, Any, Final, Unpack
 from urllib.parse import quote
 
-from ringpop_py.base.errors import CallError, RingpopError
+from ringpop_py.base.errors import CallError, ConfigError, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.entry import http
-from ringpop_py.edge.entry.keys import Incoming, key_rule
+from ringpop_py.edge.entry.finder import KeyFinder
+from ringpop_py.edge.entry.keys import Incoming, whole_path
 from ringpop_py.edge.entry.owners import Follower
 from ringpop_py.edge.entry.pieces import BlockingPieces
 from ringpop_py.net.http.message import CONTINUE, MARK, HttpReply
@@ -45,9 +46,9 @@ class RingpopWSGI:
         **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
-        self._rule = key_rule(key)
+        self._finder = KeyFinder(key)
         self._options = http.Options(**options).checked()
-        self._follower = Follower(daemon)
+        self._follower = Follower(daemon, http.MEANWHILE[self._options.away])
         self._client = Client(daemon, timeout_s=self._options.timeout_s)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -58,24 +59,28 @@ class RingpopWSGI:
         if mark is not None and self._follower.knows_mark(mark):
             _set_asker(environ, http.asker_of(asked.headers))
             return self._app(environ, start_response)
-        key = self._rule(asked)
-        if key is not None:
-            ring = self._follower.ring or self._follower.wait(http.RING_S)
-            if ring is None or not ring.is_here(key):
-                answer = self._answer(key, asked, environ)
-                if isinstance(answer, http.OwnAnswer):
-                    return _started(answer, start_response)
-                if answer is not None:
-                    return self._in_pieces(answer, asked, environ, start_response)
-                return self._app(environ, start_response)
+        try:
+            key = self._finder.key_of(asked)
+        except ConfigError as error:
+            return _started(http.refusal_of(error), start_response)
+        answer: http.OwnAnswer | HttpReply | None = None
         if (http.length_in(asked.headers) or 0) > self._options.body_bytes_max:
-            return _started(http.too_long(self._options.body_bytes_max), start_response)
-        return self._app(environ, start_response)
+            answer = http.too_long(self._options.body_bytes_max)
+        elif key is not None:
+            answer = self._answer(key, asked, environ)
+        if answer is None:
+            return self._app(environ, start_response)
+        if isinstance(answer, http.OwnAnswer):
+            return _started(answer, start_response)
+        return self._in_pieces(answer, asked, environ, start_response)
 
     def _answer(
         self, key: str, asked: Incoming, environ: WSGIEnvironment
     ) -> http.OwnAnswer | HttpReply | None:
         """Return our answer, or how it begins; None if the application here is to answer."""
+        ring = self._follower.ring or self._follower.wait(http.RING_S)
+        if ring is not None and ring.is_here(key):
+            return None
         body = _Body(environ, self._options.body_bytes_max)
         began = body.read(http.WHOLE_BYTES_MAX)
         if body.refused is not None:
@@ -96,9 +101,8 @@ class RingpopWSGI:
             body.put_back(began)
             return None
         environ[_REST] = body
-        if reply.stream:
-            return reply
-        return http.OwnAnswer(reply.status, http.reply_headers(reply, asked.method), reply.body)
+        whole = http.OwnAnswer(reply.status, http.reply_headers(reply, asked.method), reply.body)
+        return reply if reply.stream else whole
 
     def _in_pieces(
         self,
@@ -158,11 +162,16 @@ def _incoming_of(environ: WSGIEnvironment) -> Incoming:
     ]
     headers += [(name, environ[key]) for key, name in _UNPREFIXED.items() if environ.get(key)]
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")  # most servers give it undecoded
+    root = _text(environ.get("SCRIPT_NAME", ""))
     if raw is None or not raw.startswith("/"):
-        path = quote((environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]).encode("latin-1"))
+        path, server_root = quote(root + _text(environ["PATH_INFO"])), ""
     else:
-        path = raw.partition("?")[0]
-    return Incoming(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), headers)
+        came = raw.partition("?")[0]
+        path = whole_path(root, came)
+        # Without the root, a proxy has removed it, and says so to both hosts in a header.
+        server_root = root if path != came else ""
+    query = environ.get("QUERY_STRING", "")
+    return Incoming(environ["REQUEST_METHOD"], path, query, headers, server_root)
 
 
 def _text(value: str) -> str:

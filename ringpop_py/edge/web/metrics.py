@@ -164,6 +164,8 @@ class NodeMetrics:
         refused = {(why,): count for why, count in channel.handlers.refused.items()}
         yield _counter("ringpop_calls_refused", text, refused, "why")
         yield _one("ringpop_connections", "Open connections.", len(channel.links))
+        text = "Connections that were refused, as there were as many as there may be."
+        yield _counter("ringpop_connections_refused", text, {(): channel.links.refused_count})
         under_way = sum(len(link.incoming) for link in channel.links)
         yield _one("ringpop_calls_under_way", "Calls of others that wait for an answer.", under_way)
 

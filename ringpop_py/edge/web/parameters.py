@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
-from ringpop_py.base.values.operations import SOURCE_CHARACTERS_MAX
+from ringpop_py.base.values.operations import KEY_BYTES_MAX, SOURCE_CHARACTERS_MAX
 from ringpop_py.base.values.packed import a_map, decode_value
 from ringpop_py.edge.web.forms import (
     BYTES,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX: Final = 4 << 20
 _PRECONDITION_FAILED, _TOO_LARGE, _UNSUPPORTED = 412, 413, 415
-KEY_BYTES_MAX: Final = 1_024
 TIMEOUT_S_MAX: Final = 600.0
 FIELDS_MAX: Final = 16  # of a query; more are refused before they are all parsed
 _FLAG: Final = SWITCH._replace(

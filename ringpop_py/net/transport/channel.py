@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,7 @@ from ringpop_py.net.transport.tcp import TcpNetwork
 from ringpop_py.net.transport.writer import Flusher
 from ringpop_py.net.wire.connection import Connection
 from ringpop_py.net.wire.fragments import Budget
+from ringpop_py.net.wire.frames import NO_ID, ErrorCode, error_frame
 from ringpop_py.net.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
@@ -347,10 +349,34 @@ class Channel:
                 self.on_trouble(host, CONNECTION, f"it came when {self.links}: idle ones end")
                 self.links.evict_idle(trio.current_time())
             reserve = RESERVED if self.links.is_full() and self.knows_host(host) else 0
-            if self.links.is_full(reserve) or self.links.are_many_from(host):
-                stream.close()
-            else:
+            why = self.links.why_refused(host, reserve)
+            if why is None:
                 self.spawn(self._run, self._new_link(None, host), stream)
+                continue
+            self.links.refused_count += 1
+            why = f"{self.host_port}: {why}"
+            self.on_trouble(host, CONNECTION, f"a connection was refused: {why}")
+            if self.links.turned_away < RESERVED:
+                self.links.turned_away += 1
+                self.spawn(self._turn_away, stream, why)
+            else:
+                stream.close()
+
+    async def _turn_away(self, stream: Stream, why: str) -> None:
+        """Tell the other end *why* it is refused, and close."""
+        broken = suppress(trio.BrokenResourceError, trio.ClosedResourceError)
+        try:
+            with broken, trio.move_on_after(self.limits.init_timeout_s):
+                if await stream.receive():  # before its first bytes, there may be no TLS
+                    frame = error_frame(NO_ID, ErrorCode.FATAL, why)
+                    await stream.send_some(memoryview(frame))
+                    stream.end_sending()
+                # Closing a socket with unread bytes would reset the connection.
+                while await stream.receive():
+                    pass
+        finally:
+            self.links.turned_away -= 1
+            stream.close()
 
     async def _run(self, link: PeerLink, stream: Stream) -> None:
         try:
@@ -406,9 +432,13 @@ class LinkTable:
 
     Attributes:
         routes: the connection that calls to a peer use, by the peer's address.
+        refused_count: how many connections were refused because of a limit.
+        turned_away: how many of them are being told why; beyond `RESERVED` they are only closed.
     """
 
     def __init__(self, limits: WireLimits) -> None:
+        self.refused_count = 0
+        self.turned_away = 0
         self.routes: dict[Address, PeerLink] = {}
         self._limits = limits
         self._links: dict[PeerLink, None] = {}
@@ -429,9 +459,18 @@ class LinkTable:
         """Return whether there are as many connections as there may be, and *reserve* more."""
         return len(self._links) >= self._limits.connections_max + reserve
 
-    def are_many_from(self, remote_host: str) -> bool:
-        """Return whether as many as may be were accepted from *remote_host*."""
-        return self._accepted_from[remote_host] >= self._limits.connections_per_address_max
+    def why_refused(self, remote_host: str, reserve: int) -> str | None:
+        """Return which limit a new connection from *remote_host* meets; None if it has a place.
+
+        Connections from this machine, also over a Unix socket, are not limited by their address:
+        the programs of a host share it.
+        """
+        if self.is_full(reserve):
+            return f"{self} (connections_max)"
+        most = self._limits.connections_per_address_max
+        if self._accepted_from[remote_host] < most or is_this_machine(remote_host):
+            return None
+        return f"{most} connections come from {remote_host} already (connections_per_address_max)"
 
     def evict_idle(self, now: float) -> None:
         """End those accepted connections that have been unused the longest, once in `IDLE_S`."""

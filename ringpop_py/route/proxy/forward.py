@@ -145,7 +145,7 @@ class Proxy:
             TooManyInFlight: this node has too many requests under way.
             ConfigError: an argument or an option is not what it has to be.
         """
-        keys = (key,) if isinstance(key, str) else keys_of(key)
+        keys = keys_of(key)
         if not isinstance(request, AnyRequest):
             raise wrong("request", "a Request or an HttpRequest", request)
         owners = self._ring_owners if owners is None else owners

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, TypedDict
 
+from ringpop_py.base.arguments import ROUTED_KEY_CHARACTERS_MAX
 from ringpop_py.base.errors import BodyError
 from ringpop_py.base.values.declared import (
     Checksum,
@@ -29,10 +30,10 @@ RELAY_ENDPOINT: Final = "/proxy/relay"
 MANY_ENDPOINT: Final = "/proxy/many"
 """The node's endpoint for requests of many keys: arg3 has a body for each key. One of its own, as a
 node that knows nothing of it would hand all bodies to the handler of a single request."""
-KEY_CHARACTERS_MAX: Final = 1 << 16
+
 
 Positive = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
-AnyKey = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+AnyKey = Annotated[str, Meta(max_length=ROUTED_KEY_CHARACTERS_MAX)]
 
 
 class KeyspaceBelief(Declared, frozen=True):

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.base.errors import BadKey, BadOperation, BodyError, SchemaMismatch
+from ringpop_py.base.values.operations import KEY_BYTES_MAX
 from ringpop_py.base.values.requests import value_of
 from ringpop_py.spark.arrow.stored import (
     ARROW_ERRORS,
@@ -37,7 +38,7 @@ from ringpop_py.state.placement import hashes
 from ringpop_py.state.rows import uniform_columns
 from ringpop_py.state.rows.packed import offsets_of, pack_column, places_of_valid, unpack_column
 from ringpop_py.state.rows.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
-from ringpop_py.state.table.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.state.table.evaluator import VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from ringpop_py.base.errors import BodyError, KeyspaceError, PartitionUnavailable
 from ringpop_py.base.values.arrow import sound
 from ringpop_py.base.values.declared import encode
+from ringpop_py.base.values.operations import KEY_BYTES_MAX
 from ringpop_py.client.lines.blocking import Closing
 from ringpop_py.client.sync.client import Client
 from ringpop_py.client.sync.dispatcher import ClientDispatcher
@@ -31,7 +32,6 @@ from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.state.jobs.messages import SCHEMAS, SchemasRequest
 from ringpop_py.state.rows.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
-from ringpop_py.state.table.evaluator import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

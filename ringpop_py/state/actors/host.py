@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -22,7 +23,7 @@ from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.route.errand import MICROSECONDS
-from ringpop_py.state.actors.mail import MailAnswered, MailOf, pack
+from ringpop_py.state.actors.mail import ASKERS_MAX, MailAnswered, MailOf, pack
 from ringpop_py.state.actors.mailboxes import (
     SAVE,
     ActorMessage,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 TELLS_MAX: Final = 1_000
+_ASKERS: Final = ContextVar[tuple[str, ...]]("askers", default=())
 
 
 class ActorHost:
@@ -145,8 +147,14 @@ def _answer(answer: AnswerMail) -> None:
         message.answered.set()
 
 
+def askers() -> tuple[str, ...]:
+    """Return the actors that wait for what this task does."""
+    return _ASKERS.get()
+
+
 async def _run(seat: Seat, duty: RunMessage) -> object:
     mail = duty.message.mail
+    _ASKERS.set((*mail.askers[1 - ASKERS_MAX :], mail.as_asker))
     try:
         actor = seat.awake()
         value = await _awaitable(actor.receive(decode_value("msgpack", mail.message)), mail.kind)

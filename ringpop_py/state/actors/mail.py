@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.base.arguments import checked_text
 from ringpop_py.base.errors import ApplicationError, BadOperation, BodyError
 from ringpop_py.base.faults import sendable, text_of
-from ringpop_py.base.values.declared import Declared, Natural, Text, astuple, convert, encode
-from ringpop_py.base.values.operations import Change, Key, OperationId, SourceName
+from ringpop_py.base.values.declared import Declared, Meta, Natural, Text, astuple, convert, encode
+from ringpop_py.base.values.operations import (
+    KEY_BYTES_MAX,
+    Change,
+    Key,
+    OperationId,
+    SourceName,
+    check_text,
+)
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import ACTOR, ErrorText, KeyspaceRequest
 from ringpop_py.state.placement.keys import partition_of
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import Value
 
 ERROR_CHARACTERS_MAX: Final = 1 << 16
+ASKERS_MAX: Final = 16
+"""The most askers that travel with a message; those that began are forgotten first."""
+AskerText = Annotated[str, Meta(max_length=1 << 13)]
 
 
 class Mail(KeyspaceRequest, frozen=True):
@@ -32,6 +42,7 @@ class Mail(KeyspaceRequest, frozen=True):
         id: a second message with the same id takes no effect.
         message: the message, packed.
         digest: of the actor and the message if the caller chose the id; empty otherwise.
+        askers: the actors that wait for the answer, as `as_asker`; the first one began.
     """
 
     partition: Natural
@@ -41,6 +52,12 @@ class Mail(KeyspaceRequest, frozen=True):
     sequence: Natural
     message: bytes
     digest: bytes = b""
+    askers: tuple[AskerText, ...] = ()
+
+    @property
+    def as_asker(self) -> str:
+        """The actor and this message to it, as one that waits for an answer of another actor."""
+        return f"{self.keyspace}/{self.stored_under}#{self.source}/{self.sequence}"
 
     @property
     def id(self) -> OperationId:
@@ -104,9 +121,10 @@ def mail_of(
 
     Raises:
         ConfigError: *key* is not text, or *given* is no id.
-        BadOperation: *message* is not a value.
+        BadOperation: *message* is not a value, or *key* is too long.
     """
     change = Change(stored_under(kind, key), ACTOR, message)
+    check_text(change.key, "the name of a class of actors and a key", KEY_BYTES_MAX)
     return Mail(
         keyspace,
         generation,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import (
     ActorBusy,
+    BadOperation,
     BodyError,
     ConditionFailed,
     ConfigError,
@@ -31,7 +32,7 @@ from ringpop_py.base.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.base.values.operations import OperationId
+from ringpop_py.base.values.operations import ACTOR_VERSION, OperationId
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.state.actors.mail import MailAnswered, pack
@@ -61,8 +62,8 @@ def register_saving(aggregations: Aggregations) -> None:
 
     def save(there: Value | Absent, record: Value) -> Value:
         assert isinstance(record, dict), "only this module writes it"
-        version = there.get("version") if isinstance(there, dict) else 0
-        if record.get("version") != (version + 1 if isinstance(version, int) else 1):
+        version = there.get(ACTOR_VERSION) if isinstance(there, dict) else 0
+        if record.get(ACTOR_VERSION) != (version + 1 if isinstance(version, int) else 1):
             raise ConditionFailed("the actor has gone on elsewhere")
         return record
 
@@ -96,7 +97,7 @@ class Record:
                 OperationId(source, number): reply for source, number, reply in value["replies"]
             }
             digests = dict(zip(replies, value.get("digests", ()), strict=False))
-            return cls(packed, value["version"], pack(value["state"]), replies, digests)
+            return cls(packed, value[ACTOR_VERSION], pack(value["state"]), replies, digests)
         except (BodyError, TypeError, KeyError, ValueError) as error:
             raise StateDamaged(
                 "the key of the actor holds something other than an actor's record"
@@ -122,7 +123,7 @@ class Record:
         digests = {**self.digests, mail.id: mail.digest}
         digests = {known: digests.get(known, b"") for known in replies}
         rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
-        value = {"version": self.version + 1, "state": ran.state, "replies": rows}
+        value = {ACTOR_VERSION: self.version + 1, "state": ran.state, "replies": rows}
         if any(digests.values()):  # mostly, callers do not choose ids
             value["digests"] = list(digests.values())
         saved = encode_value("msgpack", value)
@@ -264,6 +265,7 @@ class Mailboxes:
         Raises:
             PartitionUnavailable: if this node has failed, or does not know the class.
             ActorBusy: if too many messages wait, or all actors that may be in memory are at work.
+            BadOperation: if the actor is at work on one that waits for the answer to this message.
         """
         mail = message.mail
         kind = self._kinds.get(mail.kind)
@@ -281,6 +283,12 @@ class Mailboxes:
         if len(seat.mailbox) >= kind.mailbox_max or self.waiting_count >= WAITING_MAX:
             raise ActorBusy(
                 f"{len(seat.mailbox)} messages wait for {kind.name} {seat.key!r} already"
+            )
+        if isinstance(seat.duty, Work) and seat.duty.message.mail.as_asker in mail.askers:
+            chain = [asker.rpartition("#")[0] for asker in (*mail.askers, mail.as_asker)]
+            raise BadOperation(
+                "actors would wait for each other: "
+                + " asks ".join(chain[chain.index(chain[-1]) :])
             )
         seat.mailbox.append(message)
         self.waiting_count += 1

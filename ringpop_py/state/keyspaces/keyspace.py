@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Unpack
 
 import trio
 
+from ringpop_py.base.arguments import keys_of, sendable_keys
 from ringpop_py.base.errors import (
     ConfigError,
     KeyspaceError,
@@ -17,6 +18,7 @@ from ringpop_py.base.errors import (
     PartitionUnavailable,
 )
 from ringpop_py.base.values import requests as messages
+from ringpop_py.base.values.operations import check_key, check_keys
 from ringpop_py.base.values.requests import checked_timeout_s, repeated
 from ringpop_py.member.drain import ENDED
 from ringpop_py.state.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
@@ -231,6 +233,7 @@ class Keyspace:
                 a second, this node also reads from the store; `get_stale` returns that value's age.
         """
         number = partition_of(key, self.partitions)
+        check_key(key)
         deadline = self._deadline(timeout_s)
         is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
         partition = self._host.served(number) if is_short else None
@@ -514,6 +517,7 @@ class Keyspace:
         Raises:
             NoOwner: if no member served the partition in that time.
         """
+        check_keys(keys_of(key))
         return await self._node.proxying.handle_or_proxy(
             key, request, owners=self.owners, **options
         )
@@ -529,14 +533,17 @@ class Keyspace:
         Raises:
             NoOwner: if nobody serves any of the keys' partitions.
         """
+        wanted = sendable_keys(keys)
+        check_keys(wanted)
         return await self._node.proxying.handle_or_proxy_all(
-            keys, request, owners=self.owners, **options
+            wanted, request, owners=self.owners, **options
         )
 
     async def proxy(
         self, key: str | Sequence[str], request: AnyRequest, **options: Unpack[RequestOptions]
     ) -> AnyReply:
         """As `handle_or_proxy`, but call this node's own handler if it is the owner."""
+        check_keys(keys_of(key))
         return await self._node.proxying.proxy(key, request, owners=self.owners, **options)
 
     # Actors.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import BodyError
 from ringpop_py.base.values.declared import Meta, Natural, convert, encode, replace
-from ringpop_py.base.values.operations import KEY_CHARACTERS_MAX, Key
+from ringpop_py.base.values.operations import KEY_BYTES_MAX, Key
 from ringpop_py.base.values.requests import KeyspaceRequest
 from ringpop_py.state.table.keyed import SCAN_ENTRIES_MAX
 
@@ -34,7 +34,7 @@ MISSING: Final = (1 << 32) - 1
 """The size of the value of an absent key."""
 SIZE_BYTES: Final = 4
 
-_Start = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX + 1)]
+_Start = Annotated[str, Meta(max_length=KEY_BYTES_MAX + 1)]
 Wanted = _Start | tuple[Key, ...]
 """The keys wanted of a partition: named keys, or all from this one on."""
 

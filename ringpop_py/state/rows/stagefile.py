@@ -21,9 +21,10 @@ import xxhash
 from ringpop_py.base.errors import BadOperation, BodyError, StateDamaged, WireError
 from ringpop_py.base.values.arrow import stream_in
 from ringpop_py.base.values.declared import Declared, Natural, Text, decode, encode
+from ringpop_py.base.values.operations import KEY_BYTES_MAX
 from ringpop_py.state.placement.keys import PARTITIONS_READ_MAX
 from ringpop_py.state.table.aggregations import NAME_CHARACTERS_MAX
-from ringpop_py.state.table.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.state.table.evaluator import VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,16 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.base.arguments import checked_callable, checked_text
-from ringpop_py.base.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
+from ringpop_py.base.errors import (
+    ApplicationError,
+    BadOperation,
+    ConditionFailed,
+    ConfigError,
+    KeyspaceError,
+    OperationRefused,
+)
 from ringpop_py.base.faults import is_fault, text_of
+from ringpop_py.base.values.packed import cannot_be_stored
 from ringpop_py.base.values.unknown import unknown_text
 
 if TYPE_CHECKING:
@@ -142,7 +150,7 @@ def check_value(value: object, depth: int = NESTING_MAX) -> None:
     if kind in SCALARS:
         return
     if kind is not list and kind is not dict:
-        raise BadOperation(f"a {kind.__name__} cannot be stored")
+        raise BadOperation(cannot_be_stored(kind))
     if not depth:
         raise BadOperation(f"a value is nested at most {NESTING_MAX} deep")
     if isinstance(value, dict):
@@ -181,6 +189,8 @@ def _guarded(name: str, function: Aggregation) -> Aggregation:
             result = function(current, argument)
         except KeyspaceError:
             raise
+        except ApplicationError as error:
+            raise OperationRefused(error.kind, error.message) from error
         except BaseException as error:
             if not is_fault(error):
                 raise

@@ -23,6 +23,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.operations import (
     DIGEST_BYTES,
+    KEY_BYTES_MAX,
     MARK_CLOSED,
     ArgumentRows,
     Change,
@@ -32,6 +33,9 @@ from ringpop_py.base.values.operations import (
     Value,
     Write,
     WriteRun,
+    check_key,
+    check_keys,
+    check_text,
 )
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.state.table.aggregations import ABSENT, SCALARS, check_value
@@ -53,7 +57,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.table.joins import Pack
     from ringpop_py.state.table.sessions import Sessions
 
-KEY_BYTES_MAX: Final = 1_024
 VALUE_BYTES_MAX: Final = 1 << 20
 CHANGES_MAX: Final = 65_536
 """The most changes of one write; a write with more is refused."""
@@ -194,7 +197,7 @@ class Evaluator:
         packed = self.entries.get(key)
         try:
             if packed is None:
-                _check_text(key, "a key", KEY_BYTES_MAX)
+                check_key(key)
             function, reads = self.aggregations.get(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
@@ -315,7 +318,7 @@ class Evaluator:
             else:
                 packed = get_packed(key)
             if packed is None:  # also for a delete: other copies get its key, too
-                _check_text(key, "a key", KEY_BYTES_MAX)
+                check_key(key)
             function, reads = get_aggregation(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
@@ -366,7 +369,7 @@ class Evaluator:
 
         Return by how much the number of keys grows, or 0 if that is not limited.
         """
-        _check_keys(write.keys)
+        check_keys(write.keys)
         if write.aggregation != "put":
             rows = write.arguments
             if isinstance(rows, ArgumentRows) and len(set(write.keys)) == len(rows):
@@ -535,7 +538,7 @@ class Evaluator:
         for name, offset in given.items():
             if isinstance(name, str) and name.startswith(MARK_PREFIX) and not marks:
                 raise BadOperation(f"offsets that begin with {MARK_PREFIX!r} are kept for spans")
-            _check_text(name, "the name of an offset", KEY_BYTES_MAX)
+            check_text(name, "the name of an offset", KEY_BYTES_MAX)
             check_value(offset)
             offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
         new = [name for name in {**group.offsets, **offsets} if name not in self.offsets]
@@ -565,20 +568,3 @@ def check_span(span: Span, changes_count: int) -> None:
         raise BadOperation("the positions of changes do not rise")
     if positions[0] <= span.after or positions[-1] > span.upto:
         raise BadOperation(f"positions are not after {span.after}, or not up to {span.upto}")
-
-
-def _check_keys(keys: Sequence[str]) -> None:
-    # Characters of ASCII are bytes, so mostly no key has to be encoded, or looked at alone.
-    sizes = set(map(len, keys)) or {1}
-    if min(sizes) < 1 or max(sizes) > KEY_BYTES_MAX or not "".join(keys).isascii():
-        for key in keys:
-            _check_text(key, "a key", KEY_BYTES_MAX)
-
-
-def _check_text(text: str, what: str, bytes_max: int) -> None:
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError:
-        raise BadOperation(f"{what} is not valid Unicode") from None
-    if not 0 < size <= bytes_max:
-        raise BadOperation(f"{what} has 1 to {bytes_max} bytes of UTF-8, not {size}")

@@ -172,7 +172,10 @@ def test_the_groups_of_settings_are_public_names() -> None:
 
     groups = {type(value).__name__ for value in values if is_dataclass(value)}
 
-    assert groups == {"GossipConfig", "ProxyConfig", "ShuffleConfig", "StateConfig", "WireLimits"}
+    assert groups == {
+        *("EntryConfig", "GossipConfig", "ProxyConfig", "ShuffleConfig", "StateConfig"),
+        "WireLimits",
+    }
     assert groups <= set(ringpop_py.__all__)
 
 

@@ -219,3 +219,10 @@ def test_lines_that_were_lost() -> None:
     seen = healthy()
     seen.checkups["a"]["log_lines_lost"] = 3
     assert only(seen) == (WARNING, "log", "a could not write 3 lines of its log")
+
+
+def test_connections_that_were_refused() -> None:
+    seen = healthy()
+    seen.checkups["b"]["connections_refused"] = 2
+    text = "b has refused 2 connections since it began: a limit was reached"
+    assert only(seen) == (WARNING, "connections", text)

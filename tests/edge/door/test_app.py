@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from ringpop_py import open_ringpop
+from ringpop_py.base import arguments
 from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import Config, ProxyConfig
 from ringpop_py.base.errors import ConfigError
@@ -161,6 +162,19 @@ async def test_an_application_without_a_middleware_does_not_see_the_mark() -> No
         told = decode(RingReply, (await trio.to_thread.run_sync(client.call, call)).arg3)
         await answer_to(door_of(node), get)
         assert f"{MARK}: {told.mark}".encode() in came[-1].lower()
+
+
+async def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arguments, "ROUTED_KEY_CHARACTERS_MAX", 10)
+    get = b"GET / HTTP/1.1\r\nHost: a\r\nx-k: 12345678901\r\nConnection: close\r\n\r\n"
+    async with door() as (node, came):
+        answer = await answer_to(door_of(node), get)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"a key has at most 10 characters, not 11" in answer
+    assert came == []
 
 
 async def test_a_refusal_names_no_member_and_the_log_says_it_once(

@@ -40,6 +40,7 @@ class Daemon:
     Attributes:
         forwarded: the requests that were to be forwarded.
         reply: what their owner answers.
+        calls_count: how often it was asked.
     """
 
     peer = "here"
@@ -47,6 +48,7 @@ class Daemon:
     def __init__(self, reply: HttpReply | None = None) -> None:
         self.forwarded: list[HttpRequest] = []
         self.reply = reply
+        self.calls_count = 0
         self._said: RingReply | Exception = AWAY
         self._has_changed = threading.Condition()
 
@@ -68,6 +70,7 @@ class Daemon:
 
     def call(self, call: Call) -> Answer:
         """Answer as a daemon does: at once, unless the asker knows the ring."""
+        self.calls_count += 1
         known = decode(Follow, call.arg3).checksum
         with self._has_changed:
             before = self._said

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
+from ringpop_py.base import arguments
 from ringpop_py.base.errors import ConnectRefused, PeerFailed, RingpopError
-from ringpop_py.edge.entry import owners
+from ringpop_py.edge.entry import finder, owners
 from ringpop_py.edge.entry.asgi import RingpopMiddleware
 from ringpop_py.route.proxy.request import HttpReply
 from tests.edge.entry.daemons import LONG_S, ME, OTHER, Daemon, key_of, until
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -34,9 +38,10 @@ class Host:
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         self.asked: list[Scope] = []
         self.daemon = Daemon(HttpReply(200, (), b"elsewhere", OTHER))
-        self._middleware = RingpopMiddleware(self._app, key="path:/carts/{key}", **options)
-        self.follower = self._middleware._follower
-        self.follower._client = self._middleware._client = self.daemon  # type: ignore[assignment]
+        options = {"key": "path:/carts/{key}", **options}
+        self.middleware = RingpopMiddleware(self._app, **options)
+        self.follower = self.middleware._follower
+        self.follower._client = self.middleware._client = self.daemon  # type: ignore[assignment]
 
     async def _app(self, scope: Scope, _: Receive, send: Send) -> None:
         self.asked.append(scope)
@@ -44,7 +49,7 @@ class Host:
         await send({"type": "http.response.body", "body": b"here"})
 
     async def get(self, key: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        transport = httpx.ASGITransport(self._middleware)
+        transport = httpx.ASGITransport(self.middleware)
         async with httpx.AsyncClient(transport=transport, base_url="http://host") as client:
             return await client.get(f"/carts/{key}", headers=headers)
 
@@ -96,9 +101,69 @@ async def test_a_mark_of_somebody_else_means_nothing_and_is_not_shown(name: str)
         assert not {"ringpop-forwarded", "10.0.0.9"} & {*sum(request.headers, ())}
 
 
+@pytest.mark.parametrize("before", ["", "/pre"])
+@pytest.mark.parametrize("is_raw", [True, False])
+async def test_in_a_mounted_application_the_key_stands_in_the_whole_path(
+    before: str,
+    is_raw: bool,  # noqa: FBT001 - whether the server gives the path undecoded, too
+) -> None:
+    """As under uvicorn, which puts *before* before each path, also at the other host."""
+    host = Host(key=f"path:{before}/my shop/carts/{{key}}")
+    host.daemon.tell(MARK)
+    mounted = Starlette(routes=[Mount("/my shop", host.middleware)])
+
+    async def server(scope: Scope, receive: Receive, send: Send) -> None:
+        changed = {"root_path": before, "path": before + scope["path"]}
+        raw = before.encode() + scope["raw_path"] if is_raw else None
+        await mounted({**scope, **changed, "raw_path": raw}, receive, send)
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(server), base_url="http://host"
+    ) as client:
+        answer = await client.get(f"/my%20shop/carts/{key_of(OTHER)}?a=b")
+
+    assert answer.content == b"elsewhere"
+    assert host.daemon.forwarded[0].path == f"/my%20shop/carts/{key_of(OTHER)}?a=b"
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+async def test_a_rule_that_never_finds_a_key_is_logged_once(
+    is_found: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = Host(key=["header:X-User", "path:/shop/{key}"])
+    host.daemon.tell(MARK)
+    await host.get("7", {"x-user": key_of(ME)} if is_found else None)
+
+    for _ in range(2 * finder.REQUESTS_MIN):
+        await host.get("7?secret=1")
+
+    events = events_in(caplog, "no-key-found")
+    assert len(events) == (0 if is_found else 1)
+    for event in events:
+        assert event.fields["rule"] == "header:X-User, path:/shop/{key}"
+        assert event.fields["path"] == "/carts/7"
+        assert "secret" not in str(event)
+
+
+async def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arguments, "ROUTED_KEY_CHARACTERS_MAX", 10)
+    host = Host()
+    host.daemon.tell(MARK)
+
+    answer = await host.get("k" * 11)
+
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "a key has at most 10 characters, not 11"
+    assert not host.daemon.forwarded
+    assert not host.asked
+
+
 @pytest.mark.parametrize(("away", "status"), [("refuse", 503), ("here", 200)])
 async def test_while_the_daemon_is_away_nothing_is_answered_as_before(
-    away: str, status: int, monkeypatch: pytest.MonkeyPatch
+    away: str, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(owners, "RETRY_S", 0.01)
     host = Host(away=away)
@@ -110,6 +175,9 @@ async def test_while_the_daemon_is_away_nothing_is_answered_as_before(
     assert (await host.get(key_of(ME))).status_code == status
     replayed = await host.get(key_of(OTHER), {"ringpop-forwarded": MARK})
     assert replayed.status_code == status
+    [event] = events_in(caplog, "ring-not-followed")
+    said = {"refuse": "are refused with 503", "here": "every host answers for itself"}
+    assert said[away] in str(event)
 
 
 class Caller:
@@ -156,7 +224,7 @@ def under_asyncio(act: Callable[[Host, Caller, asyncio.Task[None]], Awaitable[No
         caller = Caller()
         host.daemon.handle_or_proxy = caller.forwarding  # type: ignore[method-assign]
         asking = asyncio.create_task(
-            host._middleware({**scope, "scheme": "http"}, caller.receive, caller.send)
+            host.middleware({**scope, "scheme": "http"}, caller.receive, caller.send)
         )
         await caller.began.wait()
         await act(host, caller, asking)

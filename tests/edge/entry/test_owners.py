@@ -8,12 +8,13 @@ from ringpop_py.base.errors import BodyError
 from ringpop_py.edge.entry import owners
 from ringpop_py.edge.entry.owners import Follower
 from tests.edge.entry.daemons import AWAY, LONG_S, ME, OTHER, Daemon, key_of, until
+from tests.logged import events_in
 
 AGAIN_S = 0.01
 
 
 def followed(daemon: Daemon) -> Follower:
-    follower = Follower(None)
+    follower = Follower(None, "all is lost")
     follower._client = daemon  # type: ignore[assignment]
     return follower
 
@@ -47,6 +48,27 @@ def test_ring_and_mark_are_in_force_while_the_daemon_answers_and_no_longer(
     until(lambda: follower.ring)
     assert not follower.knows_mark("first")
     assert follower.knows_mark("second")
+
+
+def test_the_log_says_when_keys_have_no_owner_and_when_they_have_one_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    daemon = Daemon()
+    daemon.tell("first")
+    follower = followed(daemon)
+    assert follower.wait(LONG_S) is not None
+    for _ in range(2):
+        asked_before = daemon.calls_count
+        daemon.fail()
+        until(lambda: daemon.calls_count > asked_before + 3)  # noqa: B023
+        daemon.tell("second")
+        until(lambda: follower.ring)
+
+    until(lambda: len(events_in(caplog)) >= 4)
+    events = events_in(caplog)
+    assert [event.name for event in events] == ["ring-not-followed", "ring-followed"] * 2
+    assert "no key has an owner for now, and all is lost" in str(events[0])
+    assert "keys have owners again" in str(events[1])
 
 
 def test_a_mark_that_is_not_known_is_asked_for() -> None:

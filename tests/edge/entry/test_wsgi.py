@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_py.edge.entry.wsgi import RingpopWSGI
+from ringpop_py.base import arguments
+from ringpop_py.edge.entry.http import to_forward
+from ringpop_py.edge.entry.keys import key_rule
+from ringpop_py.edge.entry.wsgi import RingpopWSGI, _incoming_of
+from ringpop_py.route.proxy.request import HttpRequest
 from tests.e2e.local_cluster import free_addresses
 from tests.edge.entry.daemons import ME, OTHER, Daemon, key_of
 
@@ -85,3 +89,38 @@ def test_a_replayed_request_is_answered_here_and_no_mark_is_shown(
 
     assert "HTTP_RINGPOP_FORWARDED" not in shown[0]
     assert shown[0]["REMOTE_ADDR"] == ("10.0.0.9" if is_known else "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("raw", "forwarded"),
+    [(None, "/shop/carts/"), ("/shop/carts/", "/shop/carts/"), ("/carts/", "/carts/")],
+    ids=["decoded", "whole", "without what a proxy has removed"],
+)
+def test_in_a_mounted_application_the_key_stands_in_the_whole_path(
+    raw: str | None, forwarded: str
+) -> None:
+    asked = _incoming_of(
+        {
+            "REQUEST_METHOD": "GET",
+            "SCRIPT_NAME": "/shop",
+            "PATH_INFO": "/carts/é".encode().decode("latin-1"),
+            **({} if raw is None else {"REQUEST_URI": f"{raw}%C3%A9?a=b"}),
+        }
+    )
+
+    request = to_forward(asked, b"", client="", scheme="http")
+
+    assert key_rule("path:/shop/carts/{key}")(asked) == "é"
+    assert isinstance(request, HttpRequest)
+    assert request.path == f"{forwarded}%C3%A9"
+
+
+def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arguments, "ROUTED_KEY_CHARACTERS_MAX", 10)
+
+    status, body = answer_of(b"", PATH_INFO=f"/carts/{'k' * 11}")
+
+    assert status == "400 Bad Request"
+    assert b"a key has at most 10 characters, not 11" in body

@@ -620,6 +620,31 @@ async def test_connections_are_bounded_in_all_and_by_host(
     assert not b.links._accepted_from
 
 
+async def test_this_machine_may_have_all_connections_and_who_is_refused_hears_why(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b", limits=WireLimits(connections_max=9, connections_per_address_max=2))
+    told: list[tuple[str, str]] = []
+    b.on_trouble = lambda peer, _endpoint, reason: told.append((peer, reason))
+    here = Address("127.0.0.1", 1)
+    streams = [await network.connect(B, origin=here) for _ in range(5)]
+    c = Address("c", 1)
+    streams += [await network.connect(B, origin=c) for _ in range(2)]
+    await trio.sleep(0.1)
+    assert len(b.links) == 7
+
+    third = await start("c")
+    why = "2 connections come from c already .connections_per_address_max."
+    with pytest.raises(PeerDeclined, match=f"{B}: {why}"):
+        await third.call(B, call())
+
+    [(peer, reason)] = told
+    assert (peer, len(b.links), b.links.refused_count) == ("c", 7, 1)
+    assert "a connection was refused" in reason
+    for stream in streams:
+        stream.close()
+
+
 async def test_when_all_connections_are_in_use_the_idlest_makes_room(
     start: Start, network: MemoryNetwork, _clock: Clock
 ) -> None:
@@ -639,7 +664,9 @@ async def test_when_all_connections_are_in_use_the_idlest_makes_room(
     await newcomer.call(B, call())
 
     assert sorted(link.remote_host for link in b.links) == ["c", "f"]
-    assert told == ["it came when all 2 connections are in use: idle ones end"] * 2
+    came = "it came when all 2 connections are in use: idle ones end"
+    refused = f"a connection was refused: {B}: all 2 connections are in use (connections_max)"
+    assert told == [came, refused, came]
 
 
 async def test_a_connection_with_a_call_under_way_makes_no_room(

@@ -18,7 +18,7 @@ from ringpop_py.base.errors import (
     PartitionUnavailable,
     StoreUnavailable,
 )
-from ringpop_py.base.values.operations import OperationId, Outcome
+from ringpop_py.base.values.operations import ACTOR_VERSION, OperationId, Outcome
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import Moved
 from ringpop_py.state.actors import mailboxes
@@ -303,7 +303,7 @@ class Mailroom:
         if mail.id in self.effects:
             return Outcome((None,), repeated=True)
         before = Record.of(self.records.get(mail.key))
-        if duty.value["version"] != before.version + 1:
+        if duty.value[ACTOR_VERSION] != before.version + 1:
             return ConditionFailed("gone on elsewhere")
         state = decode_value("msgpack", before.state or b"\x90")
         assert duty.value["state"] == [*state, letter.number], "its state is not what was saved"

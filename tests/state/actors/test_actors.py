@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import trio
@@ -408,3 +408,49 @@ async def test_a_partition_leaves_in_spite_of_an_actor_that_does_not_finish() ->
 
         assert len(answers) == 1
         assert await here.state_of(key) == answers
+
+
+class Caller(Actor[list[str], str]):
+    """Asks the next of the actors in a message, with the rest of it."""
+
+    async def receive(self, message: list[str]) -> str:
+        return await self.actors.ask(message[0], message[1:]) if message else "the last"
+
+
+@pytest.mark.parametrize("chain", [["a"], ["b", "a"], ["b", "c", "b"]], ids=" ".join)
+async def test_actors_that_would_wait_for_each_other_are_told_so(chain: list[str]) -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start("m"), await cluster.start("n")]
+        callers, *_ = [
+            (await node.open_keyspace("calls", partitions=16)).actor(Caller) for node in nodes
+        ]
+        assert await callers.ask("a", ["b", "c"]) == "the last"
+        began_at = trio.current_time()
+
+        with pytest.raises(ApplicationError) as refused:
+            await callers.ask("a", chain)
+
+        circle = ["a", *chain][["a", *chain].index(chain[-1]) :]
+        told = " asks ".join(f"calls/Caller/{key}" for key in circle)
+        assert f"actors would wait for each other: {told}" in str(refused.value)
+        assert trio.current_time() - began_at < 2
+        assert await callers.ask("a", ["b", "c"]) == "the last"
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_a_scan_does_not_show_the_records_of_actors(
+    mode: Literal["durable", "memory"],
+) -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("bank", partitions=4, mode=mode)
+        accounts = keyspace.actor(Account)
+        for n in range(20):
+            await accounts.ask(f"k{n}", 1)
+        await keyspace.put("Account of mine", {"version": 1})
+        await keyspace.put("Z", 1)
+
+        rows = [row async for row in keyspace.scan(limit=2)]
+
+        assert rows == [("Account of mine", {"version": 1}), ("Z", 1)]
+        assert await accounts.state_of("k1") == 1

@@ -9,6 +9,7 @@ import pytest
 import xxhash
 
 from ringpop_py.base.errors import BadOperation, StateDamaged
+from ringpop_py.base.values.operations import KEY_BYTES_MAX
 from ringpop_py.state.rows import stagefile
 from ringpop_py.state.rows.stagefile import (
     CHUNK_BYTES_MAX,
@@ -19,7 +20,7 @@ from ringpop_py.state.rows.stagefile import (
     encode_stage,
     index_of,
 )
-from ringpop_py.state.table.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from ringpop_py.state.table.evaluator import VALUE_BYTES_MAX
 
 
 def a_chunk(partition: int, *keys: str) -> Chunk:

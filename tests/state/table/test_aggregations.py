@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.base.errors import BadOperation, ConditionFailed, ConfigError
+from ringpop_py.base.errors import (
+    ApplicationError,
+    BadOperation,
+    ConditionFailed,
+    ConfigError,
+    OperationRefused,
+)
+from ringpop_py.base.values.requests import PartFailed
 from ringpop_py.state.actors.mailboxes import SAVE
 from ringpop_py.state.keyspaces.states import States
 from ringpop_py.state.table.aggregations import (
@@ -355,3 +362,20 @@ def test_our_own_are_found_and_in_no_list() -> None:
         aggregations.find("conditiona")
     assert "conditional" not in str(caught.value)
     assert SAVE not in str(caught.value)
+
+
+def test_an_error_of_an_applications_function_keeps_its_kind_on_its_way() -> None:
+    def refuses(_current: Value | Absent, _argument: Value) -> Value:
+        raise ApplicationError("overdrawn", "there are: only 5")
+
+    aggregations = Aggregations()
+    aggregations.register("refuses", refuses)
+    with pytest.raises(BadOperation) as refused:
+        aggregations.find("refuses").function(1, 1)
+
+    came = PartFailed.of(refused.value).error()
+
+    assert isinstance(came, OperationRefused)
+    assert isinstance(came, ApplicationError)
+    assert (came.kind, came.message) == ("overdrawn", "there are: only 5")
+    assert came.took_effect == "no"
