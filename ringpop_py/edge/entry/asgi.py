@@ -16,6 +16,7 @@ from ringpop_py.base.errors import ConfigError, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.edge.entry import http
+from ringpop_py.edge.entry.direct import OwnersAsked
 from ringpop_py.edge.entry.finder import KeyFinder
 from ringpop_py.edge.entry.keys import Incoming, whole_path
 from ringpop_py.edge.entry.owners import Follower
@@ -84,6 +85,7 @@ class RingpopMiddleware:
         self._websockets = websockets
         self._follower = Follower(daemon, http.MEANWHILE[self._options.away])
         self._client = AsyncClient(daemon, timeout_s=self._options.timeout_s)
+        self._owners = OwnersAsked(self._follower, self._options.timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
@@ -130,9 +132,14 @@ class RingpopMiddleware:
             await self._app(scope, receive, send)
 
     def _forwarding(self, key: str) -> Forwarding:
-        def forward(request: HttpRequest) -> Awaitable[HttpReply | None]:
+        async def forward(request: HttpRequest) -> HttpReply | None:
             tries = self._options.tries(request.method)
-            return self._client.handle_or_proxy(key, request, **tries)
+            if "failover" not in tries and sniffio.current_async_library() == "asyncio":
+                reply = await self._owners.reply(key, request, tries)
+                if not isinstance(reply, float):
+                    return reply
+                tries["deadline_s"] = reply
+            return await self._client.handle_or_proxy(key, request, **tries)
 
         def on_stream(head: StreamHead, data: bytes) -> Awaitable[Answer]:
             return self._client.call(stream_call(head, data))

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringpop_py.base.address import Address
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BodyError, CallError, ConfigError, NoOwner
 from ringpop_py.base.forks import FORKS
@@ -21,6 +22,8 @@ from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, Follow, RingReply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ringpop_py.base.address import Peer
 
 WAIT_S: Final = 40.0
@@ -32,11 +35,16 @@ RETRY_S: Final = 0.5
 
 
 class Ring(NamedTuple):
-    """The ring as the member *local* sees it; requests that its daemon replays carry *mark*."""
+    """The ring as the member *local* sees it; requests that its daemon replays carry *mark*.
+
+    Attributes:
+        addresses: of the owners, as far as their daemon has told them.
+    """
 
     local: str
     mark: str
     ring: HashRing
+    addresses: Mapping[str, Address]
 
     def is_here(self, key: str) -> bool:
         """Return whether this host owns *key*; false if no member does."""
@@ -51,6 +59,7 @@ class Follower:
 
     Attributes:
         ring: the last answer; None before the first one, and while the daemon is away.
+        on_ring: called with each new one, in a thread of its own.
 
     Args:
         meanwhile: what happens to requests with a key while the daemon is away, for the log.
@@ -60,6 +69,7 @@ class Follower:
         self._client = Client(peer)
         self._meanwhile = meanwhile
         self.ring: Ring | None = None
+        self.on_ring: Callable[[Ring | None], None] = lambda _ring: None
         self._told = threading.Event()
         self._lock = threading.Lock()
         self._asking = threading.Lock()
@@ -106,6 +116,8 @@ class Follower:
             try:
                 self.ring = self._asked(known)
                 self._told.set()
+                if self.ring is not known:
+                    self.on_ring(self.ring)
                 if is_away:
                     is_away = False
                     text = f"keys have owners again: the daemon at {self._client.peer} answers"
@@ -137,4 +149,5 @@ class Follower:
             return known
         owners = {owner.name: owner.identity for owner in told.owners}
         ring = HashRing(owners, dialect=dialect_named(told.dialect), points_count=told.points_count)
-        return Ring(told.name, told.mark, ring)
+        addresses = {each.name: Address(each.host, each.port) for each in told.owners if each.port}
+        return Ring(told.name, told.mark, ring, addresses)

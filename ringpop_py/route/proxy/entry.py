@@ -51,10 +51,12 @@ class Follow(Named, frozen=True):
 
 
 class RingOwner(Named, frozen=True):
-    """A member that owns keys."""
+    """A member that owns keys, and where others reach it; port 0 if that is not told."""
 
     name: Text
     identity: Text
+    host: Text = ""
+    port: Natural = 0
 
 
 class RingReply(Named, frozen=True):

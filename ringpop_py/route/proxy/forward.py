@@ -91,6 +91,7 @@ class Proxy:
         address_of: returns the address of a member; None if it is no longer known.
 
     Attributes:
+        address_of: see above.
         owners_of_keyspace: returns what knows the owners of a keyspace's keys, by the keyspace's
             name; None if this node does not have the keyspace.
     """
@@ -120,7 +121,7 @@ class Proxy:
             )
             for idempotent in (False, True)
         )
-        self._address_of = address_of
+        self.address_of = address_of
         self._repeatable: dict[int, int] = {}  # calls that may run twice, and their failover
 
     def handle_or_proxy(
@@ -386,7 +387,7 @@ class Proxy:
         policy: SchedulePolicy,
     ) -> AnyReply | ManyReply:
         self.application.refuse_too_many()
-        address = self._address_of(owner)
+        address = self.address_of(owner)
         if address is None:
             raise ConnectFailed(f"{owner} is no longer a member")
         if address == self._channel.host_port:  # whose process had this address before
@@ -436,7 +437,7 @@ class Proxy:
 
     async def relay(self, owner: str, endpoint: str, body: bytes, ttl_s: float) -> Answer:
         """Pass a call on to the member *owner*, unchanged and once. Raises PeerDeclined."""
-        address = self._address_of(owner)
+        address = self.address_of(owner)
         if address is None:
             # The client may ask another daemon, whose member list is newer.
             raise PeerDeclined(f"{owner} is not a member here")
@@ -452,7 +453,7 @@ class Proxy:
         """Have the owner of a stream do what *head* wants of it. Raises PeerDeclined, CallError."""
         if head.owner == self.application.local:
             return await self.application.streams.serve(head, data)
-        address = self._address_of(head.owner)
+        address = self.address_of(head.owner)
         if address in (None, self._channel.host_port):
             raise PeerDeclined(f"{head.owner} is not a member here")
         assert address is not None

@@ -81,7 +81,7 @@ class EntryServer:
             while self._ring().checksum == asked.checksum:
                 await self._wait_for_change()
         ring = self._ring()
-        owners = tuple(RingOwner(name, identity) for name, identity in ring.members.items())
+        owners = tuple(self._owner(*member) for member in ring.members.items())
         told = RingReply(
             self._proxy.application.local,
             self._mark(),
@@ -91,6 +91,10 @@ class EntryServer:
             owners,
         )
         return Answer(ok=True, arg3=encode(told))
+
+    def _owner(self, name: str, identity: str) -> RingOwner:
+        address = self._proxy.address_of(name)
+        return RingOwner(name, identity) if address is None else RingOwner(name, identity, *address)
 
     async def _forward(self, incoming: IncomingCall) -> Answer:
         try:
