@@ -23,6 +23,7 @@ SERVERS: Final = {
     "starlette": ("hypercorn", "with_starlette:app", "-k", "trio", "-b", "{host}:{port}"),
     "flask": ("gunicorn", "with_flask:app", "-w", "2", "--threads", "2", "-b", "{host}:{port}"),
     "django": ("gunicorn", "with_django:app", "--threads", "4", "-b", "{host}:{port}"),
+    "django-asgi": ("uvicorn", "with_django:asgi", "--host", "{host}", "--port", "{port}"),
     "streams": ("uvicorn", "with_streams:app", "--host", "{host}", "--port", "{port}"),
     "streams-behind": ("uvicorn", "with_streams:behind", "--host", "{host}", "--port", "{port}"),
 }
@@ -45,12 +46,14 @@ class Hosts(LocalCluster):
         for node, app in zip(self.nodes, self.apps, strict=True):
             node.command += ["--app-url", f"http://{app}"]
 
-    def start_apps(self) -> None:
+    def start_apps(self, *, settles: bool = True) -> None:
+        """Start them, and wait until they answer; if it *settles*, until members know that."""
         for node, app in zip(self.nodes, self.apps, strict=True):
             self._servers.append(self._started(node.name, app))
         for app in self.apps:
             wait_until(lambda app=app: _answers(app), START_S, f"the application at {app}")  # type: ignore[misc]
-        self.wait_applications()
+        if settles:
+            self.wait_applications()
 
     def end_app(self, place: int) -> None:
         """Kill the application at *place*, as a crash does."""
@@ -64,6 +67,8 @@ class Hosts(LocalCluster):
     def _started(self, daemon: str, app: Address) -> subprocess.Popen[bytes]:
         module, *arguments = SERVERS.get(self._kind, PLAIN)
         command = [sys.executable, *([module] if module.endswith(".py") else ["-m", module])]
+        if self._kind == "node":
+            command = ["node", str(APPS / "with_node.js")]
         command += [each.format(host=app.host, port=app.port) for each in arguments]
         paths = [str(APPS), *sys.path]
         environment = {
@@ -97,6 +102,11 @@ class Hosts(LocalCluster):
                 if len(found) == count:
                     break
         return found
+
+    def ring_of(self, place: int) -> set[str]:
+        """The members that own keys, according to the daemon at *place*."""
+        owners = self[place].admin("/admin/ring")["owners"]
+        return {owner["name"] for owner in owners}
 
     def app_logs(self) -> str:
         logs = sorted(self._folder.glob("app-*.log"))

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from answers import COOKIES, DAEMON, NAME, cart
 from django.conf import settings
+from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 from django.http import JsonResponse
 from django.urls import path
 
+from ringpop_py.edge.entry.asgi import RingpopMiddleware
 from ringpop_py.edge.entry.wsgi import RingpopWSGI
 
 if TYPE_CHECKING:
@@ -32,4 +34,5 @@ def who(_request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [path("carts/<key>", carts), path("who", who)]
+asgi = RingpopMiddleware(get_asgi_application(), key="path:/carts/{key}", daemon=DAEMON)
 app = RingpopWSGI(get_wsgi_application(), key="path:/carts/{key}", daemon=DAEMON)
