@@ -7,12 +7,15 @@ import shutil
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import httpx
 import pytest
+from wsproto.events import AcceptConnection, CloseConnection
 
 from tests.e2e.entry.hosts import Hosts
+from tests.e2e.entry.test_streams import Websocket
 from tests.e2e.local_cluster import free_addresses, wait_until
 
 if TYPE_CHECKING:
@@ -102,6 +105,32 @@ def test_events_go_on_while_a_host_is_killed_that_they_do_not_pass(tmp_path: Pat
                         hosts.end_app(2)
                         hosts[2].kill()
         assert numbers == list(range(50 * STREAM_S))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_a_websocket_whose_host_goes_away_is_told_to_connect_again(
+    tmp_path: Path, how: str
+) -> None:
+    with Entries(tmp_path, 2, "streams", doors=True) as hosts:
+        hosts.wait_converged()
+        hosts.start_apps()
+        [key] = hosts.keys_of(1, 1)
+        url = f"http://{hosts.entries[0]}/ws/{key}"
+        with closing(Websocket(url)) as ws:
+            assert isinstance(ws.next(), AcceptConnection)
+            assert ws.message() == f"{hosts[1].name} {key}"
+            if how == "end":
+                assert hosts[1].stop() == 0
+            else:
+                hosts[1].kill()
+            end = ws.next()
+            assert isinstance(end, CloseConnection), end
+            assert end.code == 1012
+        wait_until(lambda: hosts.ring_of(0) == {hosts[0].name}, 20, "its keys have another owner")
+        with closing(Websocket(url)) as ws:
+            assert isinstance(ws.next(), AcceptConnection)
+            assert ws.message() == f"{hosts[0].name} {key}"
 
 
 @pytest.mark.timeout(120)
