@@ -64,6 +64,8 @@ EVICTED_SHARE: Final = 64
 """Once in `IDLE_S`, one connection in this many may make room."""
 LINGER_S: Final = 0.25
 """The seconds for which `Channel.say_goodbye` waits for peers to close, too; some never do."""
+MORE_ROOM: Final = "find who connects so often, or raise the limit"
+"""What operators can do when a connection is refused because of a limit."""
 
 
 def _ignore(*_: object) -> None:
@@ -92,7 +94,8 @@ class Channel:
             `QUIET_US`.
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer's name, an endpoint and a sentence, when the peer sent
-            something that cannot be read, or that is not served here.
+            something that cannot be read, or that is not served here; and with what to do, if that
+            is not to look at its version.
         owns: returns whether the member that has proved to have that name listens at an address;
             by default, if the address is its name.
         knows_host: returns whether a host, as the network knows it, may use the reserve; by default
@@ -125,7 +128,7 @@ class Channel:
         self.on_disconnect: Callable[[Address], None] = _ignore
         self.on_quiet: Callable[[Address], None] = _ignore
         self.on_handler_error: Callable[[str, Exception], None] = _ignore
-        self.on_trouble: Callable[[str, str, str], None] = _ignore
+        self.on_trouble: Callable[..., None] = _ignore
         self.knows_host: Callable[[str], bool] = is_this_machine
         self.owns: Callable[[str, Address], bool] = lambda name, address: name == str(address)
         self._network: Network = network or TcpNetwork()
@@ -355,7 +358,7 @@ class Channel:
                 continue
             self.links.refused_count += 1
             why = f"{self.host_port}: {why}"
-            self.on_trouble(host, CONNECTION, f"a connection was refused: {why}")
+            self.on_trouble(host, CONNECTION, f"a connection was refused: {why}", MORE_ROOM)
             if self.links.turned_away < RESERVED:
                 self.links.turned_away += 1
                 self.spawn(self._turn_away, stream, why)

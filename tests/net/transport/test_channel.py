@@ -625,7 +625,7 @@ async def test_this_machine_may_have_all_connections_and_who_is_refused_hears_wh
 ) -> None:
     b = await start("b", limits=WireLimits(connections_max=9, connections_per_address_max=2))
     told: list[tuple[str, str]] = []
-    b.on_trouble = lambda peer, _endpoint, reason: told.append((peer, reason))
+    b.on_trouble = lambda peer, _endpoint, reason, *_: told.append((peer, reason))
     here = Address("127.0.0.1", 1)
     streams = [await network.connect(B, origin=here) for _ in range(5)]
     c = Address("c", 1)
@@ -650,7 +650,7 @@ async def test_when_all_connections_are_in_use_the_idlest_makes_room(
 ) -> None:
     b = await start("b", limits=WireLimits(connections_max=2))
     told: list[str] = []
-    b.on_trouble = lambda _peer, _endpoint, reason: told.append(reason)
+    b.on_trouble = lambda _peer, _endpoint, reason, *_: told.append(reason)
     first, second = await start("c"), await start("d")
     b.serve("app", "/echo", echo)
     for client in (first, second):
