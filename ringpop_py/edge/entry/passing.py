@@ -161,6 +161,8 @@ async def pass_on(
                     failed = DeadlineExceeded(text, (), "unknown")
             except RingpopError as error:
                 failed = error
+            except OSError:  # so some servers say that the caller has gone
+                pass
             tasks.cancel_scope.cancel()
     finally:
         await pieces.aclose()
@@ -248,8 +250,9 @@ async def pass_websocket(
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(upload)
-            end = await _download_messages(send, pieces)
-            await send({"type": "websocket.close", **asdict(end)})
+            with suppress(OSError):  # so some servers say that the caller has gone
+                end = await _download_messages(send, pieces)
+                await send({"type": "websocket.close", **asdict(end)})
             tasks.cancel_scope.cancel()
     finally:
         await pieces.aclose()
