@@ -180,6 +180,18 @@ def test_a_caller_that_goes_away_ends_the_request_at_the_owner(
     wait_until(is_gone, LONG_S, "the application of the owner learns of it")
 
 
+def test_the_application_sees_its_caller_and_no_proof_of_the_daemon(
+    hosts: StreamHosts, web: httpx.Client
+) -> None:
+    url = hosts.other_for("p1", "asked/p1")
+    for method, body in (("GET", b""), ("POST", b"x"), ("POST", bytes(2 * MIB)), ("TRACE", b"")):
+        said = web.request(method, url, content=body, headers={"Host": "shop.example"}).json()
+        assert "ringpop-forwarded" not in said["headers"]
+        if method != "TRACE" or hosts.entries != hosts.apps:
+            assert said["url"] == "http://shop.example/asked/p1"
+            assert said["client"] == "127.0.0.1"
+
+
 # Websockets.
 
 
@@ -237,6 +249,18 @@ def test_a_websocket_is_opened_at_the_owner(hosts: StreamHosts) -> None:
         end = ws.next()
         assert isinstance(end, CloseConnection)
         assert (end.code, end.reason) == (4000, "as you said")
+
+
+def test_the_application_sees_the_host_of_a_websocket_and_no_proof_of_the_daemon(
+    hosts: StreamHosts,
+) -> None:
+    url = hosts.other_for("w4", "ws/w4?asked")
+    with closing(Websocket(url)) as ws:
+        ws.next()
+        ws.message()
+        said = json.loads(ws.message())
+    assert said["url"] == url.replace("http:", "ws:")
+    assert "ringpop-forwarded" not in said["headers"]
 
 
 def test_the_application_refuses_a_websocket_itself(hosts: StreamHosts) -> None:
