@@ -27,6 +27,7 @@ from tests.e2e.entry.hosts import Hosts
 from tests.e2e.local_cluster import free_addresses, wait_until
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
     from wsproto.events import Event
@@ -196,14 +197,20 @@ def test_the_application_sees_its_caller_and_no_proof_of_the_daemon(
 
 
 class Websocket:
-    """A caller with a websocket at *url*."""
+    """A caller with a websocket at *url*, or by TLS at the *public* name there."""
 
-    def __init__(self, url: str, *protocols: str) -> None:
+    def __init__(
+        self, url: str, *protocols: str, public: tuple[str, ssl.SSLContext] | None = None
+    ) -> None:
         at = httpx.URL(url)
+        host = f"{at.host}:{at.port}"
         self._socket = socket.create_connection((at.host, at.port or 0), timeout=LONG_S)
+        if public is not None:
+            host, context = public
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
         self._connection = WSConnection(ConnectionType.CLIENT)
         target = at.raw_path.decode()
-        self.send(Request(f"{at.host}:{at.port}", target, subprotocols=list(protocols)))
+        self.send(Request(host, target, subprotocols=list(protocols)))
         self._events: list[Event] = []
 
     def send(self, event: Event) -> None:

@@ -30,13 +30,18 @@ PIECE = bytes(range(256)) * 256
 
 
 async def events(request: Request) -> Response:
-    """Send an event each 20 ms, as many as ``count``; all for ever without it."""
+    """Send an event each 20 ms, as many as ``count``; all for ever without it.
+
+    With ``alone`` there is no second one, and no end.
+    """
     key, count = request.path_params["key"], int(request.query_params.get("count", "1000000"))
 
     async def sent() -> AsyncIterator[str]:
         try:
             for number in range(count):
                 yield f"data: {NAME} {number}\n\n"
+                if "alone" in request.query_params:
+                    await asyncio.Event().wait()
                 await asyncio.sleep(0.02)
         except asyncio.CancelledError:
             left.add(key)
