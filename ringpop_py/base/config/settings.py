@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
+from ipaddress import ip_network
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -44,6 +45,13 @@ SERVICE: Final = Rule(
     "1 to 255 bytes and not 'ringpop'",
     lambda v: isinstance(v, str) and 0 < len(v.encode()) <= 255 and v != "ringpop",  # noqa: PLR2004
 )
+
+
+def _is_network(text: object) -> bool:
+    try:
+        return isinstance(text, str) and bool(ip_network(text))
+    except ValueError:
+        return False
 
 
 def _is_http_url(url: object) -> bool:
@@ -266,12 +274,22 @@ class EntryConfig(Checked):
         idle_timeout_s: how long nothing may come of an answer that has begun, or of a body.
         total_timeout_s: the time limit until the end of an answer; None if it has none.
         body_bytes_max: the most bytes of a request's body.
+        trusted: the networks of the proxies before this node, whose headers about their callers
+            are believed.
     """
 
     timeout_s: float = ruled(10.0, TIME_LIMIT)
     idle_timeout_s: float = ruled(120.0, TIME_LIMIT)
     total_timeout_s: float | None = ruled(None, TIME_LIMIT.or_none())
     body_bytes_max: int = ruled(1 << 30, rules.whole(0, 1 << 50))
+    trusted: tuple[str, ...] = ruled(
+        # Loopback, and what nobody routes: the same machine, and one's own networks.
+        (
+            *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"),
+            *("::1/128", "fc00::/7", "fe80::/10"),
+        ),
+        rules.tuple_of("a tuple of networks, as '10.0.0.0/8'", _is_network),
+    )
 
 
 _USUAL_SCHEDULE_S: Final = ProxyConfig().retry_schedule_s

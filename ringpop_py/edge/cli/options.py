@@ -98,6 +98,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         add(flag, dest=f"entry.{dest}", type=seconds, metavar="S", help=f"--http-in: {text}")
     text = "--http-in: the largest body, as 10MiB (1GiB)"
     add("--http-in-body-max", dest="entry.body_bytes_max", type=size, metavar="SIZE", help=text)
+    text = "--http-in: a network of proxies whose X-Forwarded headers are believed; may be repeated"
+    add("--http-in-trust", dest="entry.trusted", action="append", metavar="CIDR", help=text)
     text = "a name under which --http is reached; may be repeated"
     add("--http-host", dest="http_hosts", action="append", metavar="NAME", help=text)
     text = f"a Unix socket for programs on this host ({default_socket()}, if no PATH is given)"
@@ -188,7 +190,7 @@ def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -
         given[name] = Address.parse(given[name], what=f"--{name.replace('_', '-')}")
     for group in GROUPS:
         values = {
-            name.removeprefix(f"{group}."): value
+            name.removeprefix(f"{group}."): _frozen(value)
             for name, value in flags.items()
             if name.startswith(f"{group}.")
         }

@@ -11,6 +11,7 @@ from ringpop_py.base.errors import ConfigError, DeadlineExceeded, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.asgi import answered, incoming_of, websocket_answered
+from ringpop_py.edge.entry.callers import networks
 from ringpop_py.edge.entry.finder import KeyFinder
 from ringpop_py.edge.entry.passing import Forwarding, refuse, refuse_websocket
 from ringpop_py.edge.web.gate import check_length
@@ -54,12 +55,12 @@ class EntryApp:
         self._bodies_bytes = 0
         self._told = LoggedTroubles()
         limits = ringpop.config.entry
-        self._options = http.Options(  # as any reverse proxy, believe whoever reaches this port
+        self._options = http.Options(
             body_bytes_max=limits.body_bytes_max,
             timeout_s=limits.timeout_s,
             idle_timeout_s=limits.idle_timeout_s,
             total_timeout_s=limits.total_timeout_s,
-            keeps=True,
+            trusted=networks(limits.trusted),
             whole_bytes_max=min(http.WHOLE_BYTES_MAX, ringpop.config.proxy.body_bytes_max),
         ).checked()
         self._asker = OwnerAsker(ringpop, self._options.idempotent, self._options.timeout_s)

@@ -174,7 +174,8 @@ class RingpopMiddleware:
         if asker.client:
             changed["client"] = asker.client, 0
         if asker.scheme:
-            changed["scheme"] = asker.scheme
+            is_http = scope["type"] == "http"
+            changed["scheme"] = asker.scheme if is_http else asker.scheme.replace("http", "ws", 1)
         return {**scope, **changed, "headers": headers}, True
 
     async def _websocket(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -238,12 +239,13 @@ async def answered(
         return None
     if body is None:
         return None  # its sender has gone away
+    client = (scope.get("client") or ("",))[0] or ""
     request = http.to_forward(
         asked,
         body,
-        client=(scope.get("client") or ("",))[0] or "",
+        client=client,
         scheme=scope["scheme"],
-        keeps=options.keeps,
+        before=options.before(client),
         kind="body" if goes_on else "answer",
     )
     if isinstance(request, http.OwnAnswer):
@@ -286,7 +288,7 @@ async def websocket_answered(
         b"",
         client=client,
         scheme=scheme.replace("ws", "http", 1),
-        keeps=options.keeps,
+        before=options.before(client),
         kind="websocket",
     )
     outcome: Outcome

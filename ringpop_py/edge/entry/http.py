@@ -8,15 +8,17 @@ from ringpop_py.base.arguments import checked_seconds, wrong
 from ringpop_py.base.config.settings import EntryConfig, ProxyConfig
 from ringpop_py.base.errors import ConfigError, ConnectRefused, PeerDeclined, RingpopError
 from ringpop_py.base.values.packed import encode_value
+from ringpop_py.edge.entry.callers import FORWARDED_FOR, FORWARDED_PROTO, is_trusted, told
 from ringpop_py.edge.entry.keys import KINDS as KINDS
 from ringpop_py.edge.entry.keys import below
-from ringpop_py.net.http.message import MARK, Flow, HttpRequest, end_to_end
+from ringpop_py.net.http.message import FORWARDED_HOST, Flow, HttpRequest, end_to_end
 from ringpop_py.route.proxy.request import RequestOptions
 from ringpop_py.route.proxy.tries import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from ringpop_py.edge.entry.callers import Before, Networks
     from ringpop_py.edge.entry.keys import Incoming
     from ringpop_py.route.proxy.request import HttpReply
 
@@ -38,9 +40,6 @@ HOPS_MAX: Final = 4
 """The most hops of a request. One is usual; more occur while programs start or rings differ."""
 HOPS_DIGITS: Final = 3
 LOOP_DETECTED: Final = 508
-FORWARDED_FOR: Final = "x-forwarded-for"
-FORWARDED_PROTO: Final = "x-forwarded-proto"
-FORWARDED_HOST: Final = "x-forwarded-host"
 _PUBLIC: Final = {
     400: "the request cannot be passed on to the host that owns its key",
     503: "no host can take the request now; it has not run, and may be sent again",
@@ -80,7 +79,8 @@ class Options(NamedTuple):
     """`ForwardOptions` with their defaults.
 
     Attributes:
-        keeps: see `to_forward`.
+        trusted: the proxies whose headers about callers stay; None at a middleware, which believes
+            its server alone.
         whole_bytes_max: a body of at most so many bytes is read before its request is forwarded; of
             a longer one, the rest follows in pieces.
     """
@@ -92,7 +92,7 @@ class Options(NamedTuple):
     total_timeout_s: float | None = _USUAL.total_timeout_s
     idempotent: Collection[str] = IDEMPOTENT
     failover: int = 1
-    keeps: bool = False
+    trusted: Networks | None = None
     whole_bytes_max: int = WHOLE_BYTES_MAX
 
     def checked(self) -> Options:
@@ -110,6 +110,12 @@ class Options(NamedTuple):
                 raise ConfigError(f"{name} is above 0, not {value!r}")
         check_options(RequestOptions(idempotent=True, failover=self.failover))
         return self
+
+    def before(self, client: str) -> Before:
+        """Return what becomes of headers of proxies in a request that *client* has sent."""
+        if self.trusted is None:
+            return "replaced"
+        return "kept" if is_trusted(client, self.trusted) else "dropped"
 
     def tries(self, method: str) -> RequestOptions:
         """Return how a request with *method* is tried."""
@@ -177,18 +183,18 @@ def to_forward(
     *,
     client: str,
     scheme: str,
-    keeps: bool = False,
+    before: Before = "replaced",
     kind: Kind = "answer",
 ) -> HttpRequest | OwnAnswer:
-    """Return a request as it is forwarded, with its caller in the ``X-Forwarded`` headers.
+    """Return a request as it is forwarded, with its caller in headers that applications read.
 
     A request that has no method or path that can be forwarded is answered instead. So is one that
     was forwarded too often: it goes round in a circle.
 
     Args:
         client: the address of the caller, as far as the server here trusts proxies.
-        keeps: whether headers of proxies before us stay, as with any reverse proxy; by default
-            they do not: the server of the owner trusts us, and must not trust the caller.
+        before: what becomes of headers of proxies before us (`callers.told`). By default ours take
+            their place: the server of the owner trusts us, and must not trust the caller.
         kind: see `Flow`; with ``"body"``, more of it follows.
     """
     headers = asked.headers
@@ -207,20 +213,13 @@ def to_forward(
         )
     # First without those about the connection: a caller could have ours removed by naming them.
     # Servers that turn hyphens into underscores could take one with an underscore for another one.
-    pairs = [pair for pair in end_to_end(headers) if "_" not in pair[0] and pair[0].lower() != MARK]
+    pairs = [pair for pair in end_to_end(headers) if "_" not in pair[0]]
     cookies = [value for name, value in pairs if name.lower() == "cookie"]
-    said = {name.lower(): value for name, value in headers} if keeps else {}
-    host = next((value for name, value in headers if name.lower() == "host"), "")
-    ours = {
-        FORWARDED_FOR: ", ".join(filter(None, (said.get(FORWARDED_FOR), client))),
-        FORWARDED_PROTO: said.get(FORWARDED_PROTO, scheme),
-        FORWARDED_HOST: said.get(FORWARDED_HOST, host),
-        HOPS: str(count),
-    }
-    kept = [pair for pair in pairs if pair[0].lower() not in (*ours, "cookie")]
+    kept, ours = told(headers, pairs, before, client, scheme)
+    kept = [pair for pair in kept if pair[0].lower() not in (HOPS, "cookie")]
     if cookies:  # HTTP/2 has one in each field; applications read the first field only
         kept.append(("cookie", "; ".join(cookies)))
-    kept += [pair for pair in ours.items() if pair[1]]
+    kept += [*ours, (HOPS, str(count))]
     path = below(asked.server_root, asked.path) or asked.path
     target = f"{path}?{asked.query}" if asked.query else path
     try:

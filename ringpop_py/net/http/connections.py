@@ -59,6 +59,12 @@ class AppAddress:
         self.prefix = parts.path.rstrip("/")
         self._tls = _trusting() if secure else None
 
+    def headed(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Return all headers of a request with *headers*; a host among them takes ours' place."""
+        more = list(headers)
+        has_host = any(name == b"host" for name, _ in more)
+        return [*self.headers[has_host:], *more]
+
     async def connect(self) -> Stream:
         """Return a new connection. Raises PeerBusy: the application does not listen."""
         try:
@@ -255,7 +261,7 @@ class HttpConnections:
         length: int | None,
     ) -> bytes:
         lines = [b"%b %b HTTP/1.1" % (method.encode(), target)]
-        for name, value in (*self._place.headers, *headers):
+        for name, value in self._place.headed(headers):
             if not (_NAME(name) and _VALUE(value)):
                 raise BadRequest(f"this cannot be sent as HTTP: a header {name!r:.80}")
             lines.append(b"%b: %b" % (name, value))

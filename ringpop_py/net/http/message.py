@@ -18,20 +18,23 @@ CONTINUE: Final = 100
 MARK: Final = "ringpop-forwarded"
 """The header that a daemon adds to what it replays, with a secret that its application knows: such
 a request has been routed, and is not forwarded again. From anybody else it means nothing."""
+FORWARDED_HOST: Final = "x-forwarded-host"
+"""The header with the host that a caller has named: the replayed request is for that host."""
 
 _METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 """A token (RFC 9110, 5.6.2)."""
 # `//host/path` would name another host; a control character could end the request line.
 _PATH: Final = re.compile(r"/(?!/)[^\x00-\x20\x7f]*")
 
-# Headers about one connection and not about the message (RFC 9110, 7.6.1), and two that the
-# client writes itself when it replays a request.
+# Headers about one connection and not about the message (RFC 9110, 7.6.1), and three that the
+# client writes itself when it replays a request. An answer that shows our mark is not to tell it.
 _DROPPED_HEADERS: Final = frozenset(
     {
         "connection",
         "content-length",
         "host",
         "keep-alive",
+        MARK,
         "proxy-authenticate",
         "proxy-authorization",
         "proxy-connection",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from ringpop_py.base.errors import BadRequest, PeerBusy
 from ringpop_py.net.http.connections import CHUNKED, AppAddress, HttpConnections
-from ringpop_py.net.http.message import CONTINUE, MARK, end_to_end
+from ringpop_py.net.http.message import CONTINUE, FORWARDED_HOST, end_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 LENGTH: Final = "content-length"
 PRINTABLE: Final = "".join(map(chr, range(33, 127)))
 """What stands in a request line as it is; other characters are sent as ``%XX``."""
+
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+;=-]{1,255})(:[0-9]{1,5})?", re.ASCII)
 
 
 class Replayed(NamedTuple):
@@ -75,12 +79,9 @@ class HttpReplayer:
         if self._replays_count >= self._replays_max:
             text = f"the application has {self._replays_count} requests under way (replays_max)"
             raise PeerBusy(text)
-        headers = [
-            (key.encode(), value.encode())
-            for key, value in end_to_end(request.headers)
-            if key.lower() != MARK
-        ]
-        headers += self._marks
+        headers = [(key.encode(), value.encode()) for key, value in _headers_of(request)]
+        if request.method != "TRACE":  # its answer shows all headers, to anybody
+            headers += self._marks
         self._replays_count += 1
         goes_on = False
         try:
@@ -158,6 +159,14 @@ class HttpReplayer:
     async def aclose(self) -> None:
         """Close the connections to the application."""
         await self._connections.aclose()
+
+
+def _headers_of(request: HttpRequest) -> Headers:
+    """Return the headers of *request*, with the host that its caller has named if it is sound."""
+    kept = end_to_end(request.headers)
+    said = next((value for name, value in kept if name.lower() == FORWARDED_HOST), "")
+    host = said.rpartition(",")[2].strip()  # some proxies add theirs to that of a caller
+    return (("host", host), *kept) if _HOST.fullmatch(host) else kept
 
 
 def _climbs_out(path: str) -> bool:

@@ -133,10 +133,11 @@ async def open_websocket(
         PeerBusy: the application does not listen.
         PeerFailed: it broke off.
     """
-    (_, host), *more = place.headers
-    extra, wanted = [*more], list[str]()
-    for name, value in headers:
-        if name.lower() == PROTOCOLS.encode():
+    host, extra, wanted = b"", list[tuple[bytes, bytes]](), list[str]()
+    for name, value in place.headed(headers):
+        if name == b"host":
+            host = value
+        elif name.lower() == PROTOCOLS.encode():
             wanted += [each.strip() for each in value.decode().split(",")]
         elif not name.lower().startswith(b"sec-websocket-"):
             extra.append((name, value))

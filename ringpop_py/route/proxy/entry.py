@@ -18,7 +18,7 @@ from ringpop_py.base.values.declared import (
     encode,
     reader,
 )
-from ringpop_py.net.http.message import MARK, Flow, end_to_end
+from ringpop_py.net.http.message import Flow, end_to_end
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.failures import decode_failure, encode_failure
 from ringpop_py.route.proxy.head import NO_TRIES, AnyKey, HeaderText, HttpStatus, Positive, Tries
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.route.proxy.head import HeadOptions
-    from ringpop_py.route.proxy.request import AnyRequest, Headers
+    from ringpop_py.route.proxy.request import AnyRequest
 
 FOLLOW_ENDPOINT: Final = "/entry/follow"
 FORWARD_ENDPOINT: Final = "/entry/forward"
@@ -154,15 +154,11 @@ def forward_call(
     ttl_s: float,
 ) -> Call:
     """Return the call by which a daemon is asked to forward *request*."""
-    method, path, headers = request.method, request.path, _unmarked(request.headers)
+    method, path, headers = request.method, request.path, end_to_end(request.headers)
     head = ForwardHead(
         key, method, path, headers, may_be_here, keyspace=keyspace, flow=request.flow, **options
     )
     return Call(NODE_SERVICE, FORWARD_ENDPOINT, encode(head), request.body, ttl_s=ttl_s)
-
-
-def _unmarked(headers: Headers) -> Headers:
-    return tuple(pair for pair in end_to_end(headers) if pair[0].lower() != MARK)
 
 
 def all_call(
@@ -170,7 +166,7 @@ def all_call(
 ) -> Call:
     """Return the call by which a daemon is asked to have each owner of *keys* answer *request*."""
     if isinstance(request, HttpRequest):
-        headers, path = _unmarked(request.headers), request.path
+        headers, path = end_to_end(request.headers), request.path
         head = AllHead((*keys,), "", request.method, path, headers, may_be_here=True, **options)
     else:
         head = AllHead((*keys,), request.endpoint, headers=request.headers, **options)

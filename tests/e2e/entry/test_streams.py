@@ -27,6 +27,7 @@ from tests.e2e.entry.hosts import Hosts
 from tests.e2e.local_cluster import free_addresses, wait_until
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
     from wsproto.events import Event
@@ -180,18 +181,36 @@ def test_a_caller_that_goes_away_ends_the_request_at_the_owner(
     wait_until(is_gone, LONG_S, "the application of the owner learns of it")
 
 
+def test_the_application_sees_its_caller_and_no_proof_of_the_daemon(
+    hosts: StreamHosts, web: httpx.Client
+) -> None:
+    url = hosts.other_for("p1", "asked/p1")
+    for method, body in (("GET", b""), ("POST", b"x"), ("POST", bytes(2 * MIB)), ("TRACE", b"")):
+        said = web.request(method, url, content=body, headers={"Host": "shop.example"}).json()
+        assert "ringpop-forwarded" not in said["headers"]
+        if method != "TRACE" or hosts.entries != hosts.apps:
+            assert said["url"] == "http://shop.example/asked/p1"
+            assert said["client"] == "127.0.0.1"
+
+
 # Websockets.
 
 
 class Websocket:
-    """A caller with a websocket at *url*."""
+    """A caller with a websocket at *url*, or by TLS at the *public* name there."""
 
-    def __init__(self, url: str, *protocols: str) -> None:
+    def __init__(
+        self, url: str, *protocols: str, public: tuple[str, ssl.SSLContext] | None = None
+    ) -> None:
         at = httpx.URL(url)
+        host = f"{at.host}:{at.port}"
         self._socket = socket.create_connection((at.host, at.port or 0), timeout=LONG_S)
+        if public is not None:
+            host, context = public
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
         self._connection = WSConnection(ConnectionType.CLIENT)
         target = at.raw_path.decode()
-        self.send(Request(f"{at.host}:{at.port}", target, subprotocols=list(protocols)))
+        self.send(Request(host, target, subprotocols=list(protocols)))
         self._events: list[Event] = []
 
     def send(self, event: Event) -> None:
@@ -237,6 +256,18 @@ def test_a_websocket_is_opened_at_the_owner(hosts: StreamHosts) -> None:
         end = ws.next()
         assert isinstance(end, CloseConnection)
         assert (end.code, end.reason) == (4000, "as you said")
+
+
+def test_the_application_sees_the_host_of_a_websocket_and_no_proof_of_the_daemon(
+    hosts: StreamHosts,
+) -> None:
+    url = hosts.other_for("w4", "ws/w4?asked")
+    with closing(Websocket(url)) as ws:
+        ws.next()
+        ws.message()
+        said = json.loads(ws.message())
+    assert said["url"] == url.replace("http:", "ws:")
+    assert "ringpop-forwarded" not in said["headers"]
 
 
 def test_the_application_refuses_a_websocket_itself(hosts: StreamHosts) -> None:

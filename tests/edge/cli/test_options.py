@@ -126,6 +126,19 @@ def test_a_store_is_named_by_a_flag_or_the_file(tmp_path: Path) -> None:
     assert parse("--listen", "127.0.0.1:1").store is None
 
 
+def test_whom_http_in_believes_is_named_by_flags_or_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text("[entry]\ntrusted = []\n")
+    own = ("--listen", "127.0.0.1:1")
+
+    assert "10.0.0.0/8" in parse(*own).entry.trusted
+    assert parse(*own, "--config", str(file)).entry.trusted == ()
+    flags = ("--http-in-trust", "10.0.0.5", "--http-in-trust", "fd00::/8")
+    assert parse(*own, "--config", str(file), *flags).entry.trusted == ("10.0.0.5", "fd00::/8")
+    with pytest.raises(ConfigError, match="trusted is a tuple of networks"):
+        parse(*own, "--http-in-trust", "nginx")
+
+
 def test_a_certificate_for_http_is_named_by_flags_or_the_file(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text('listen = "127.0.0.1:4000"\nhttp_cert = "a.crt"\nhttp_key = "a.key"\n')

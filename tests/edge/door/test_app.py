@@ -13,7 +13,7 @@ import trio
 from ringpop_py import open_ringpop
 from ringpop_py.base import arguments
 from ringpop_py.base.address import Address
-from ringpop_py.base.config.settings import Config, ProxyConfig
+from ringpop_py.base.config.settings import Config, EntryConfig, ProxyConfig
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.client.sync.client import Client
@@ -76,7 +76,8 @@ async def door(
                 head += more
             came.append(head)
             await stream.send_all(
-                b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+                b"HTTP/1.1 200 OK\r\nRingpop-Forwarded: shown\r\n"
+                b"Content-Length: 2\r\nConnection: close\r\n\r\nok"
             )
 
     async with trio.open_nursery() as nursery:
@@ -160,8 +161,51 @@ async def test_an_application_without_a_middleware_does_not_see_the_mark() -> No
         client = Client(str(node.address))
         call = Call(NODE_SERVICE, FOLLOW_ENDPOINT, b"", encode(Follow()), ttl_s=5)
         told = decode(RingReply, (await trio.to_thread.run_sync(client.call, call)).arg3)
-        await answer_to(door_of(node), get)
+        answer = await answer_to(door_of(node), get)
         assert f"{MARK}: {told.mark}".encode() in came[-1].lower()
+        assert MARK.encode() not in answer.lower()  # although the application shows it
+
+        await answer_to(door_of(node), get.replace(b"GET", b"TRACE"))
+        assert came[-1].startswith(b"TRACE ")
+        assert MARK.encode() not in came[-1].lower()
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        (b"Host: Shop.example:8443", b"Shop.example:8443"),
+        (b"Host: [2001:db8::9]", b"[2001:db8::9]"),
+        (b"Host: upstream\r\nX-Forwarded-Host: evil, shop.example", b"shop.example"),
+        (b"Host: a\r\nX-Forwarded-Host: a b", None),
+        (b"X-Other: 1", None),
+    ],
+)
+async def test_the_application_sees_the_host_that_the_caller_has_named(
+    said: bytes, seen: bytes | None
+) -> None:
+    async with door() as (node, came):
+        # Only in HTTP/1.0 may there be no host.
+        await answer_to(door_of(node), b"GET / HTTP/1.0\r\n" + said + b"\r\nx-k: 1\r\n\r\n")
+        own = str(node.config.app_url).partition("//")[2].encode()
+
+    [request] = came
+    hosts = [line for line in request.split(b"\r\n") if line.lower().startswith(b"host:")]
+    assert hosts == [b"host: " + (seen or own)]
+
+
+@pytest.mark.parametrize("is_believed", [True, False])
+async def test_a_proxy_is_believed_if_it_is_in_a_trusted_network(*, is_believed: bool) -> None:
+    entry = EntryConfig(trusted=("127.0.0.0/8",) if is_believed else ("10.0.0.0/8",))
+    get = (
+        b"GET / HTTP/1.1\r\nHost: a\r\nx-k: 1\r\nConnection: close\r\n"
+        b"X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-User: ann\r\n\r\n"
+    )
+    async with door(entry=entry) as (node, came):
+        await answer_to(door_of(node), get)
+
+    [request] = (data.lower() for data in came)
+    assert (b"203.0.113.9" in request) is (b"ann" in request) is is_believed
+    assert b"x-forwarded-for: " + (b"203.0.113.9, " if is_believed else b"") + b"127." in request
 
 
 async def test_a_key_that_is_too_long_is_a_mistake_of_the_caller(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from answers import NAME
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket  # noqa: TC002 - starlette reads it
 
@@ -30,13 +30,18 @@ PIECE = bytes(range(256)) * 256
 
 
 async def events(request: Request) -> Response:
-    """Send an event each 20 ms, as many as ``count``; all for ever without it."""
+    """Send an event each 20 ms, as many as ``count``; all for ever without it.
+
+    With ``alone`` there is no second one, and no end.
+    """
     key, count = request.path_params["key"], int(request.query_params.get("count", "1000000"))
 
     async def sent() -> AsyncIterator[str]:
         try:
             for number in range(count):
                 yield f"data: {NAME} {number}\n\n"
+                if "alone" in request.query_params:
+                    await asyncio.Event().wait()
                 await asyncio.sleep(0.02)
         except asyncio.CancelledError:
             left.add(key)
@@ -91,6 +96,16 @@ async def early(_: Request) -> Response:
     return JSONResponse({"host": NAME}, status_code=422, headers={"connection": "close"})
 
 
+async def asked(request: Request) -> Response:
+    """Say what is known of the request; with ``login``, send the caller to another page."""
+    if "login" in request.query_params:
+        return RedirectResponse(request.url_for("who"))
+    await request.body()  # or its server would close the connection
+    client = request.client and request.client.host
+    said: dict[str, Any] = {"host": NAME, "client": client, "url": str(request.url)}
+    return JSONResponse({**said, "headers": dict(request.headers)})
+
+
 async def pid(_: Request) -> Response:
     """Say which process this is, for a test that kills it."""
     return JSONResponse(os.getpid())
@@ -114,6 +129,8 @@ async def websocket(ws: WebSocket) -> None:
         return
     await ws.accept(subprotocol=(ws.scope["subprotocols"] or [None])[-1])
     await ws.send_text(f"{NAME} {key}")
+    if "asked" in ws.query_params:
+        await ws.send_json({"url": str(ws.url), "headers": dict(ws.headers)})
     while (message := await ws.receive())["type"] != "websocket.disconnect":
         if message.get("text") == "bye":
             await ws.close(4000, "as you said")
@@ -132,11 +149,13 @@ app = Starlette(
         Route("/upload/{key}", upload, methods=["POST", "PUT"]),
         Route("/echo/{key}", Echo(), methods=["POST"]),
         Route("/early/{key}", early, methods=["POST"]),
+        Route("/asked/{key}", asked, methods=["GET", "POST", "TRACE"]),
         Route("/pid", pid),
         Route("/gone", gone),
         Route("/who", who),
         WebSocketRoute("/ws/{key}", websocket),
     ]
 )
-KEYS = [f"path:/{name}/{{key}}" for name in ("events", "download", "upload", "echo", "early", "ws")]
+KEYED = ("events", "download", "upload", "echo", "early", "asked", "ws")
+KEYS = [f"path:/{name}/{{key}}" for name in KEYED]
 behind = RingpopMiddleware(app, key=KEYS, daemon=os.environ["DAEMON"], body_bytes_max=24 << 20)
