@@ -167,7 +167,8 @@ class RingpopMiddleware:
         if asker.client:
             changed["client"] = asker.client, 0
         if asker.scheme:
-            changed["scheme"] = asker.scheme
+            is_socket = scope["type"] == "websocket"  # the other host tells it as http or https
+            changed["scheme"] = asker.scheme.replace("http", "ws", 1) if is_socket else asker.scheme
         return {**scope, **changed, "headers": headers}, True
 
     async def _websocket(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
