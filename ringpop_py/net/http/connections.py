@@ -83,6 +83,11 @@ def _trusting() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
+def _is_of_events(name: str, value: str) -> bool:
+    kind = value.partition(";")[0].strip().lower()  # frameworks say their charset after it
+    return name == "content-type" and kind == "text/event-stream"
+
+
 def socket_of(stream: Stream) -> trio.socket.SocketType:
     """Return the socket below *stream*."""
     plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
@@ -130,7 +135,7 @@ class HttpExchange:
         while not answer.status:
             await self._receive()
         self._head_is_told = True
-        if or_begin and ("content-type", "text/event-stream") in answer.headers:
+        if or_begin and any(_is_of_events(*each) for each in answer.headers):
             return False
         with trio.move_on_after(SOON_S if or_begin else inf):
             while answer.bytes_known <= most:
