@@ -43,7 +43,7 @@ FORWARDED_PROTO: Final = "x-forwarded-proto"
 FORWARDED_HOST: Final = "x-forwarded-host"
 _PUBLIC: Final = {
     400: "the request cannot be passed on to the host that owns its key",
-    503: "no host can take the request now; it has not run, and may be sent again",
+    503: "no host can take the request now; it may be sent again",
     504: "the host that owns the key has not answered in time; the request may have run",
 }
 _OTHER: Final = "the host that owns the key has not answered properly; the request may have run"
