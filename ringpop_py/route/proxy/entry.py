@@ -22,7 +22,7 @@ from ringpop_py.net.http.message import MARK, Flow, end_to_end
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.failures import decode_failure, encode_failure
 from ringpop_py.route.proxy.head import NO_TRIES, AnyKey, HeaderText, HttpStatus, Positive, Tries
-from ringpop_py.route.proxy.http import UrlText as UrlText  # noqa: TC001 - read at run time
+from ringpop_py.route.proxy.http import UrlText as UrlText
 from ringpop_py.route.proxy.http import has_break
 from ringpop_py.route.proxy.request import (
     HttpReply,
