@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     from ringpop_py.base.address import Address
 
 APPS: Final = Path(__file__).parent / "apps"
-PLAIN_UVICORN: Final = (
-    *("uvicorn", "--http", "h11", "--lifespan", "off", "--no-server-header", "--no-date-header"),
-    *("--host", "{host}", "--port", "{port}"),
-)
 SERVERS: Final = {
     "fastapi": ("uvicorn", "with_fastapi:app", "--host", "{host}", "--port", "{port}"),
     "starlette": ("hypercorn", "with_starlette:app", "-k", "trio", "-b", "{host}:{port}"),
     "flask": ("gunicorn", "with_flask:app", "-w", "2", "--threads", "2", "-b", "{host}:{port}"),
     "django": ("gunicorn", "with_django:app", "--threads", "4", "-b", "{host}:{port}"),
     "streams": ("uvicorn", "with_streams:app", "--host", "{host}", "--port", "{port}"),
-    "differences": (*PLAIN_UVICORN, "with_differences:app"),
-    "differences-behind": (*PLAIN_UVICORN, "with_differences:behind"),
+    "differences": (
+        *("uvicorn", "with_differences:behind", "--http", "h11", "--lifespan", "off"),
+        *("--host", "{host}", "--port", "{port}"),
+    ),
     "streams-behind": ("uvicorn", "with_streams:behind", "--host", "{host}", "--port", "{port}"),
 }
 FRAMEWORKS: Final = ("fastapi", "starlette", "flask", "django")
