@@ -252,7 +252,6 @@ async def answered(
     elif isinstance(outcome, HttpReply):
         began = request, outcome, forwarding.on_stream
         await pass_on(
-            scope,
             receive,
             send,
             began,

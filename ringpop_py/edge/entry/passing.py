@@ -30,7 +30,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Forward = Callable[[HttpRequest], Awaitable[HttpReply | None]]
 """Returns the reply of the owner; None if this host is to answer. Raises RingpopError."""
 PROTOCOLS: Final = "sec-websocket-protocol"
-TRAILERS: Final = "http.response.trailers"
 _FROM_CALLER: Final = {1005: 1000, 1006: 1001, 1015: 1001}
 _FROM_OWNER: Final = {1005: 1000, 1006: 1011, 1015: 1011}
 """Codes that say how a websocket ended, and may not be sent; what is sent in their place."""
@@ -121,7 +120,6 @@ async def refuse_websocket(scope: Scope, send: Send, why: http.OwnAnswer) -> Non
 
 
 async def pass_on(
-    scope: Scope,
     receive: Receive,
     send: Send,
     began: tuple[HttpRequest, HttpReply, OnStream],
@@ -141,7 +139,7 @@ async def pass_on(
     """
     request, reply, on_stream = began
     pieces = Pieces(reply, on_stream, options.idle_timeout_s)
-    sent = _Sending(scope, send, request.method)
+    sent = _Sending(send, request.method)
     failed: RingpopError | None = None
     try:
         async with anyio.create_task_group() as tasks:
@@ -200,11 +198,10 @@ def _parts(data: bytes) -> Iterator[bytes]:
 class _Sending:
     """Sends an answer in pieces; *has_begun* says whether its head was sent."""
 
-    def __init__(self, scope: Scope, send: Send, method: str) -> None:
+    def __init__(self, send: Send, method: str) -> None:
         self.has_begun = False
         self._send = send
         self._method = method
-        self._trailers = TRAILERS in scope.get("extensions", {})
 
     async def all_of(self, reply: HttpReply, pieces: Pieces) -> None:
         """Send *reply*, and then *pieces*."""
@@ -212,18 +209,16 @@ class _Sending:
             first = await pieces.read()
             reply = HttpReply(first.status, first.headers, first.data, reply.owner, reply.stream)
         headers = _sendable(http.reply_headers(reply, self._method))
-        has_trailers = self._trailers and any(name == b"trailer" for name, _ in headers)
         self.has_begun = True
-        start = {"type": "http.response.start", "status": reply.status, "headers": headers}
-        await self._send(start | ({"trailers": True} if has_trailers else {}))
+        await self._send(
+            {"type": "http.response.start", "status": reply.status, "headers": headers}
+        )
         data, is_last = reply.body, False
         while not is_last:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
             piece = await pieces.read()
             data, is_last = piece.data, piece.is_last
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
-        if has_trailers:
-            await self._send({"type": TRAILERS, "headers": _sendable(piece.headers)})
 
 
 async def pass_websocket(

@@ -8,10 +8,11 @@ import socket
 import socketserver
 import threading
 import zlib
-from typing import IO, TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from io import BufferedIOBase
 
     from ringpop_py.base.address import Address
 
@@ -70,7 +71,7 @@ def ask(address: Address, parts: Sequence[bytes], methods: Sequence[str], *, pro
 
 
 def _read(
-    caller: socket.socket, reader: IO[bytes], method: str, left: list[bytes]
+    caller: socket.socket, reader: BufferedIOBase, method: str, left: list[bytes]
 ) -> WireAnswer | None:
     interim = list[int]()
     while line := _line(reader):
@@ -89,7 +90,7 @@ def _read(
     return None
 
 
-def _with_body(answer: WireAnswer, reader: IO[bytes], method: str) -> WireAnswer:
+def _with_body(answer: WireAnswer, reader: BufferedIOBase, method: str) -> WireAnswer:
     if method == "HEAD" or answer.status in (204, 304):
         return answer
     if answer.values(b"transfer-encoding"):
@@ -102,22 +103,22 @@ def _with_body(answer: WireAnswer, reader: IO[bytes], method: str) -> WireAnswer
     return answer._replace(body=reader.read(int(lengths[0])) if lengths else reader.read())
 
 
-def _pairs(reader: IO[bytes]) -> Pairs:
+def _pairs(reader: BufferedIOBase) -> Pairs:
     found: Pairs = []
-    while (line := _line(reader).rstrip(b"\r\n")):
+    while line := _line(reader).rstrip(b"\r\n"):
         name, _, value = line.partition(b":")
         found.append((name, value.strip(b" \t")))
     return found
 
 
-def _line(reader: IO[bytes]) -> bytes:
+def _line(reader: BufferedIOBase) -> bytes:
     try:
         return reader.readline()
     except ConnectionResetError:
         return b""
 
 
-def _frame(reader: IO[bytes]) -> bytes:
+def _frame(reader: BufferedIOBase) -> bytes:
     first, size = reader.read(2)
     if first == PING:
         return _frame(reader)
@@ -162,6 +163,8 @@ class _RawHandler(socketserver.StreamRequestHandler):
                 method, target, _ = line.decode("latin-1").split(" ")
                 said = {"method": method, "raw_path": target, "headers": texts, "body": "0"}
                 seen = json.dumps(said).encode()
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(seen) + seen)
+                self.wfile.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(seen) + seen
+                )
             if b"x-close" in known:
                 return

@@ -9,24 +9,27 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pytest
 
-from ringpop_py.base.address import Address
 from tests.e2e.entry.hosts import Hosts
-from tests.e2e.entry.raw_http import Heard, Pairs, RawApp, WireAnswer, ask
+from tests.e2e.entry.raw_http import Heard, RawApp, WireAnswer, ask
 from tests.e2e.entry.shapes import BARE, KEY, MIB, SHAPES, Shape
 from tests.e2e.local_cluster import free_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ringpop_py.base.address import Address
+
 pytestmark = pytest.mark.xdist_group("differences")
+T = TypeVar("T", str, bytes)
 MIDDLEWARE, HTTP_IN, RAW = "middleware", "http-in", "http-in, raw"
 SEEN: Final = re.compile(rb'(?s)(81 )?(\{"method".*\})(\|88 .*)?').fullmatch
 """A body that says what the application has seen; in a websocket it is one of two frames."""
 EXTENSIONS: Final = "sec-websocket-extensions"
+PROTOCOL: Final = "sec-websocket-protocol"
 HANDSHAKE: Final = (b"upgrade", b"connection", b"sec-websocket-accept", EXTENSIONS.encode())
 """What the server of each caller says of its own connection when it opens a websocket."""
 DOCS: Final = Path(__file__).parents[3] / "docs/web.md"
@@ -35,7 +38,8 @@ MUST_DIFFER: Final = {
     b"date": "when a server has answered: each says it for itself",
     b"server": "the name of a server",
 }
-"""Headers of answers that are not compared, with the reason."""
+"""Headers of answers that are not compared, with the reason; in the guide as `OF_SERVERS`."""
+OF_SERVERS: Final = "date and server"
 ARRIVES_ANEW: Final = {
     "x-forwarded-for": "the caller, which the server of the bare application sees itself",
     "x-forwarded-proto": "the caller's scheme",
@@ -47,32 +51,31 @@ ARRIVES_ANEW: Final = {
     "sec-websocket-key": "a number of each connection, drawn by who opens it",
 }
 """Headers of requests that are not compared, with the reason."""
-DROPPED: Final = (
+ABOUT_CONNECTION: Final = (
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization"),
     *("proxy-connection", "te", "trailer", "upgrade"),
 )
-REFUSED: Final = {
-    "method-too-long": 400,
-    "options-all": 400,
-    "target-no-slash": 400,
-    "target-slashes": 400,
-    "target-slashes-host": 400,
-    "target-very-long": 400,
-    "header-control": 400,
+PASSED_ON_BY_NOBODY: Final = {
+    "method-too-long": (400, "methods"),
+    "options-all": (400, "targets"),
+    "target-no-slash": (400, "targets"),
+    "target-slashes": (400, "targets"),
+    "target-slashes-host": (400, "targets"),
+    "target-very-long": (400, "targets"),
+    "header-control": (400, "control characters"),
 }
-"""Shapes that no host passes on, with the status of the answer."""
-REFUSED_BY_MIDDLEWARE: Final = dict[str, int]()
-REFUSED_AT_HTTP_IN: Final = {
-    "body-length-and-chunked": 400,
-    "body-unknown-coding": 501,
-    "websocket-version-8": 400,
-    "websocket-no-key": 400,
-    "websocket-post": 200,
-    "pipelined-close": 400,
-    "raw-two-lengths-equal": 504,
-    "raw-folded": 504,
+"""Shapes with another status, and the row in docs/web.md."""
+ONLY_AT_HTTP_IN: Final = {
+    "body-length-and-chunked": (400, "two lengths"),
+    "body-unknown-coding": (501, "what is not HTTP"),
+    "websocket-version-8": (400, "offers of another protocol"),
+    "websocket-no-key": (400, "offers of another protocol"),
+    "websocket-post": (200, "offers of another protocol"),
+    "pipelined-close": (400, "end of the connection"),
+    "raw-two-lengths-equal": (504, "answers that leave room for doubt"),
+    "raw-folded": (504, "answers that leave room for doubt"),
 }
-"""As `REFUSED`, of one way only."""
+NOT_HTTP: Final = (400, "what is not HTTP")
 
 
 class Hosted(NamedTuple):
@@ -133,55 +136,221 @@ def test_an_answer_through_two_hosts_is_that_of_the_application(
     came = ask(place.entries[1 - place.owner], parts, shape.methods, probe=probe)
 
     expected = _shown(_expected(bare, shape, way, str(place.app)))
-    wanted = REFUSED.get(shape.name)
-    if way == MIDDLEWARE:
-        wanted = REFUSED_BY_MIDDLEWARE.get(shape.name, wanted)
+    other = PASSED_ON_BY_NOBODY.get(shape.name)
+    if way != MIDDLEWARE:
+        is_http = not any(map(_is_of_server, bare.answers))
+        other = ONLY_AT_HTTP_IN.get(shape.name, other) or (None if is_http else NOT_HTTP)
+    if other is None:
+        assert _shown(came) == expected
+        for answer in came.answers:
+            assert not SEEN(answer.body) or b'"ringpop-hops"' in answer.body, "it was not forwarded"
     else:
-        wanted = REFUSED_AT_HTTP_IN.get(shape.name, wanted)
-    if way != MIDDLEWARE and any(map(_is_of_server, bare.answers)):
-        wanted = wanted or 400
-    if wanted is not None:
-        assert [answer.status for answer in came.answers] == [wanted]
+        assert [answer.status for answer in came.answers] == [other[0]]
         assert _shown(came) != expected, "it does not differ any more"
-        return
-    assert _shown(came) == expected
 
 
-# What is expected of the bare answer.
+def test_each_difference_stands_in_the_guide() -> None:
+    lists = (PASSED_ON_BY_NOBODY, ONLY_AT_HTTP_IN)
+    known = {*OF_ANSWERS, *OF_ARRIVALS, *(row for each in lists for _, row in each.values())}
+    known |= {NOT_HTTP[1], OF_SERVERS}
+    section = DOCS.read_text("utf-8").partition("## What differs")[2].partition("\n## ")[0]
+
+    assert set(re.findall(r"(?m)^\| \*\*(.+?)\*\* \|", section)) == known
+
+
+# What is expected of the bare answer: each rule changes one of these two.
+
+
+class Told(NamedTuple):
+    """An answer, and what decides about it; *bare* is the one without any rule."""
+
+    now: WireAnswer
+    bare: WireAnswer
+    way: str
+    method: str
+    request: bytes
+
+
+class Arrival(NamedTuple):
+    """What the application sees: headers as pairs, and the other parts by name."""
+
+    headers: list[tuple[str, str]]
+    parts: dict[str, Any]
+    way: str
+    app: str
+
+
+def _reason(told: Told) -> WireAnswer:
+    return told.now if told.way == MIDDLEWARE else told.now._replace(reason=b"")
+
+
+def _version(told: Told) -> WireAnswer:
+    return told.now._replace(version=b"HTTP/1.1")
+
+
+def _interim(told: Told) -> WireAnswer:
+    is_awaited = b"expect:" in told.request
+    return told.now._replace(interim=[n for n in told.now.interim if n == 100 and is_awaited])
+
+
+def _trailers(told: Told) -> WireAnswer:
+    return told.now._replace(trailers=[])
+
+
+def _hop_by_hop(told: Told) -> WireAnswer:
+    options = b",".join(told.now.values(b"connection")).decode()
+    gone = {"host", *_of_connection(options)}
+    kept = [pair for pair in told.now.headers if pair[0].lower().decode() not in gone]
+    return told.now._replace(headers=kept)
+
+
+def _own_close(told: Told) -> WireAnswer:
+    if _keeps(told.request) or b"upgrade:" in told.request:
+        return told.now
+    return told.now._replace(headers=[*told.now.headers, (b"connection", b"close")])
+
+
+def _bytes(told: Told) -> WireAnswer:
+    return told.now._replace(headers=[(name, _utf_8(value)) for name, value in told.now.headers])
+
+
+def _together(told: Told) -> WireAnswer:
+    lowered = [(name.lower(), value) for name, value in told.now.headers]
+    return told.now._replace(headers=_grouped(lowered))
+
+
+def _length(told: Told) -> WireAnswer:
+    """The length comes last. What is whole soon has one."""
+    framing = (b"content-length", b"transfer-encoding")
+    headers = [pair for pair in told.now.headers if pair[0] not in framing]
+    lengths = [pair for pair in told.now.headers if pair[0] == b"content-length"]
+    kinds = [value.partition(b";")[0] for name, value in headers if name == b"content-type"]
+    chunked, status = [(b"transfer-encoding", b"chunked")], told.bare.status
+    if status == 204:
+        last = []
+    elif status == 304:
+        last = lengths
+    elif told.method == "HEAD" or b"text/event-stream" in kinds or len(told.bare.body) > MIB:
+        last = lengths or chunked
+    else:
+        last = [(b"content-length", b"%d" % len(told.bare.body))]
+    return told.now._replace(headers=headers + last)
+
+
+def _arrives_without_hop_by_hop(seen: Arrival) -> Arrival:
+    options = ",".join(value for name, value in seen.headers if name == "connection")
+    gone = _of_connection(options)
+    if seen.parts.get("scheme") == "ws":  # the daemon there opens one of its own
+        gone -= {"connection", "upgrade"}
+        gone |= {EXTENSIONS}
+    return seen._replace(headers=[pair for pair in seen.headers if pair[0] not in gone])
+
+
+def _arrives_at_its_host(seen: Arrival) -> Arrival:
+    said = dict(seen.headers).get("host") if seen.way == MIDDLEWARE else ""
+    kept = [pair for pair in seen.headers if pair[0] != "host"]
+    return seen._replace(headers=[("host", said or seen.app), *kept])
+
+
+def _arrives_without_underscores(seen: Arrival) -> Arrival:
+    return seen._replace(headers=[pair for pair in seen.headers if "_" not in pair[0]])
+
+
+def _arrives_together(seen: Arrival) -> Arrival:
+    joined = [pair for pair in seen.headers if pair[0] not in ("cookie", PROTOCOL)]
+    for name, separator in (("cookie", "; "), (PROTOCOL, ", ")):
+        values = [value for each, value in seen.headers if each == name]
+        joined += [(name, separator.join(values))] * bool(values)
+    return seen._replace(headers=_grouped(joined))
+
+
+def _arrives_as_utf_8(seen: Arrival) -> Arrival:
+    headers = [(name, _utf_8(_raw(value)).decode("latin-1")) for name, value in seen.headers]
+    return seen._replace(headers=headers)
+
+
+def _arrives_with_length(seen: Arrival) -> Arrival:
+    framing = ("content-length", "transfer-encoding")
+    headers = [pair for pair in seen.headers if pair[0] not in framing]
+    size = int(seen.parts["body"].split()[0])
+    if size > MIB and "transfer-encoding" in dict(seen.headers):
+        headers.append(("transfer-encoding", "chunked"))
+    elif size or seen.parts["method"] in ("POST", "PUT", "PATCH"):
+        headers.append(("content-length", str(size)))
+    return seen._replace(headers=headers)
+
+
+def _arrives_as_path(seen: Arrival) -> Arrival:
+    parts = dict(seen.parts)
+    for name in {"path", "raw_path"} & parts.keys():
+        if whole := re.fullmatch("(?i)https?://[^/]*(/.*)?", parts[name]):
+            parts[name] = whole[1] or "/"
+    return seen._replace(parts=parts)
+
+
+def _arrives_in_capitals(seen: Arrival) -> Arrival:
+    if seen.way == MIDDLEWARE:
+        return seen
+    return seen._replace(parts={**seen.parts, "method": seen.parts["method"].upper()})
+
+
+OF_ANSWERS: Final = {
+    "reason phrases": [_reason],
+    "answers before the answer": [_interim],
+    "trailers": [_trailers],
+    "headers about the connection": [_version, _hop_by_hop],
+    "values that are not UTF-8": [_bytes],
+    "order of headers": [_together],
+    "how a body ends": [_length],
+    "end of the connection": [_own_close],
+}
+"""What may differ in an answer, by its row in docs/web.md, in the order in which it is applied."""
+OF_ARRIVALS: Final = {
+    "headers about the connection": [_arrives_without_hop_by_hop],
+    "names with an underscore": [_arrives_without_underscores],
+    "order of headers": [_arrives_together],
+    "values that are not UTF-8": [_arrives_as_utf_8],
+    "host": [_arrives_at_its_host],
+    "how a body ends": [_arrives_with_length],
+    "targets": [_arrives_as_path],
+    "methods": [_arrives_in_capitals],
+}
+"""As `OF_ANSWERS`, of what the application sees."""
 
 
 def _expected(bare: Heard, shape: Shape, way: str, app: str) -> Heard:
-    """Return what is expected through two hosts: each line is a row in docs/web.md."""
     request = b"".join(shape.parts).partition(b"\r\n\r\n")[0].lower()
-    is_kept = b"connection: close" not in request and b"http/1.0" not in request
     answers = []
     for answer, method in zip(bare.answers, shape.methods, strict=False):
-        if _is_of_server(answer):
-            answers.append(answer)
-            continue
-        if answer.status == 101:
-            body = _arriving(answer.body, way, app)
-            reason = answer.reason if way == MIDDLEWARE else b""
-            answers.append(answer._replace(body=body, reason=reason))
-            continue
-        changed = _without_hop_by_hop(answer)
-        changed = changed._replace(
-            interim=[each for each in answer.interim if each == 100 and b"expect:" in request],
-            reason=b"" if way != MIDDLEWARE else answer.reason,
-            version=b"HTTP/1.1",
-            headers=[(name, _utf_8(value)) for name, value in changed.headers],
-            trailers=[],
-            body=_arriving(answer.body, way, app),
-        )
-        changed = _with_length(_together(changed), answer, method, request)
-        if not is_kept and b"upgrade:" not in request and answer is bare.answers[-1]:
-            changed.headers.append((b"connection", b"close"))
-        answers.append(changed)
-    # Only the caller, and what cannot be read on, ends the caller's connection.
-    ended_by_app = any(_ends(answer) for answer in bare.answers)
-    if bare.answers and bare.answers[-1].status == 101:
-        ended_by_app = False
-    return Heard(answers, bare.keeps or (ended_by_app and is_kept))
+        told = Told(answer, answer, way, method, request)
+        is_open = answer.status == 101
+        for rules in [[_reason]] if is_open else OF_ANSWERS.values():
+            for rule in rules:
+                if not _is_of_server(answer):
+                    told = told._replace(now=rule(told))
+        answers.append(told.now._replace(body=_arriving(answer.body, way, app)))
+    # Only the caller, and what cannot be read on, ends the connection of the caller.
+    ended_by_app = any(map(_ends, bare.answers))
+    return Heard(answers, bare.keeps or (ended_by_app and _keeps(request)))
+
+
+def _arriving(body: bytes, way: str, app: str) -> bytes:
+    """Return what the application sees through two hosts, if *body* says what it sees."""
+    found = SEEN(body)
+    if found is None:
+        return body
+    before, text, after = found.groups(b"")
+    parts = json.loads(text)
+    headers = [(name.lower(), value) for name, value in parts.pop("headers")]
+    seen = Arrival(headers, parts, way, app)
+    for rules in OF_ARRIVALS.values():
+        for rule in rules:
+            seen = rule(seen)
+    return before + json.dumps({**seen.parts, "headers": seen.headers}).encode() + after
+
+
+def _keeps(request: bytes) -> bool:
+    return b"connection: close" not in request and b"http/1.0" not in request
 
 
 def _is_of_server(answer: WireAnswer) -> bool:
@@ -190,15 +359,23 @@ def _is_of_server(answer: WireAnswer) -> bool:
 
 
 def _ends(answer: WireAnswer) -> bool:
+    """Whether the application ends the connection after it."""
     closes = any(value.lower() == b"close" for value in answer.values(b"connection"))
     has_end = answer.values(b"content-length") or answer.values(b"transfer-encoding")
-    return not _is_of_server(answer) and (closes or not has_end or answer.version == b"HTTP/1.0")
+    is_old = answer.version == b"HTTP/1.0"
+    is_plain = answer.status != 101 and not _is_of_server(answer)
+    return is_plain and (closes or not has_end or is_old)
 
 
-def _without_hop_by_hop(answer: WireAnswer) -> WireAnswer:
-    named = b",".join(answer.values(b"connection")).lower().split(b",")
-    gone = {*(each.strip() for each in named), *(each.encode() for each in DROPPED), b"host"}
-    return answer._replace(headers=[pair for pair in answer.headers if pair[0].lower() not in gone])
+def _of_connection(options: str) -> set[str]:
+    return {*map(str.strip, options.lower().split(",")), *ABOUT_CONNECTION}
+
+
+def _grouped(pairs: list[tuple[T, T]]) -> list[tuple[T, T]]:
+    found: dict[T, list[T]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return [(name, value) for name, values in found.items() for value in values]
 
 
 def _utf_8(value: bytes) -> bytes:
@@ -208,78 +385,8 @@ def _utf_8(value: bytes) -> bytes:
         return value.decode("latin-1").encode()
 
 
-def _together(answer: WireAnswer) -> WireAnswer:
-    found: dict[bytes, list[bytes]] = {}
-    for name, value in answer.headers:
-        found.setdefault(name.lower(), []).append(value)
-    pairs = [(name, value) for name, values in found.items() for value in values]
-    return answer._replace(headers=pairs)
-
-
-def _with_length(
-    changed: WireAnswer, bare: WireAnswer, method: str, request: bytes
-) -> WireAnswer:
-    """The length comes last. What is whole soon has one."""
-    headers = [p for p in changed.headers if p[0] not in (b"content-length", b"transfer-encoding")]
-    lengths = [p for p in changed.headers if p[0] == b"content-length"]
-    chunked = (b"transfer-encoding", b"chunked")
-    is_events = (b"content-type", b"text/event-stream") in [
-        (name, value.partition(b";")[0]) for name, value in headers
-    ]
-    if bare.status == 204:
-        return changed._replace(headers=headers)
-    if method == "HEAD" or bare.status == 304:
-        is_1_1 = method == "HEAD" and b"http/1.0" not in request
-        return changed._replace(headers=headers + (lengths or [chunked] * is_1_1))
-    if is_events or len(bare.body) > MIB:
-        return changed._replace(headers=headers + (lengths or [chunked]))
-    length = b"%d" % len(bare.body)
-    return changed._replace(headers=[*headers, (b"content-length", length)])
-
-
-def _arriving(body: bytes, way: str, app: str) -> bytes:
-    """Return what the application sees through two hosts, if *body* says what it sees."""
-    found_in = SEEN(body)
-    if found_in is None:
-        return body
-    before, text, after = found_in.groups(b"")
-    seen = json.loads(text)
-    is_websocket = seen.get("scheme") == "ws"
-    pairs = [(name.lower(), value) for name, value in seen["headers"]]
-    said = dict(pairs)
-    named = ",".join(value for name, value in pairs if name == "connection").lower().split(",")
-    gone = {*map(str.strip, named), *DROPPED, "host", "cookie", "content-length", "transfer-encoding"}
-    found: dict[str, list[str]] = {}
-    for name, value in pairs:
-        if name not in gone and "_" not in name:
-            found.setdefault(name, []).append(value)
-    cookies = [value for name, value in pairs if name == "cookie"]
-    if cookies:
-        found["cookie"] = ["; ".join(cookies)]
-    host = said.get("host") if way == MIDDLEWARE else ""
-    headers = [("host", host or app)]
-    headers += [(name, _utf_8_text(value)) for name, values in found.items() for value in values]
-    size = int(seen["body"].split()[0])
-    if size > MIB and "transfer-encoding" in said:
-        headers.append(("transfer-encoding", "chunked"))
-    elif size or seen["method"] in ("POST", "PUT", "PATCH"):
-        headers.append(("content-length", str(size)))
-    if is_websocket:  # the other daemon opens one of its own
-        headers = [pair for pair in headers if pair[0] not in ("sec-websocket-protocol", EXTENSIONS)]
-        headers += [("upgrade", "websocket"), ("connection", "Upgrade")]
-        protocols = [value for name, value in pairs if name == "sec-websocket-protocol"]
-        headers += [("sec-websocket-protocol", ", ".join(protocols))] * bool(protocols)
-    seen["headers"] = headers
-    for name in ("path", "raw_path"):
-        if name in seen and (whole := re.fullmatch("(?i)https?://[^/]*(/.*)?", seen[name])):
-            seen[name] = whole[1] or "/"
-    if way != MIDDLEWARE:
-        seen["method"] = seen["method"].upper()
-    return before + json.dumps(seen).encode() + after
-
-
-def _utf_8_text(value: str) -> str:
-    return _utf_8(value.encode("latin-1")).decode("latin-1")
+def _raw(value: str) -> bytes:
+    return value.encode("latin-1")
 
 
 # What is compared.
@@ -299,7 +406,15 @@ def _shown_answer(answer: WireAnswer) -> list[Any]:
         headers = [pair for pair in headers if pair[0] != b"content-length"]
     if answer.status == 101:
         headers = sorted(pair for pair in headers if pair[0] not in HANDSHAKE)
-    return [answer.version, answer.status, answer.reason, headers, body, answer.trailers, answer.interim]
+    return [
+        answer.version,
+        answer.status,
+        answer.reason,
+        headers,
+        body,
+        answer.trailers,
+        answer.interim,
+    ]
 
 
 def _arrived(seen: dict[str, Any]) -> dict[str, Any]:
