@@ -208,7 +208,7 @@ def _path(scope: Scope) -> str:
     if raw is None:
         return quote(scope["path"])
     path = raw.partition(b"?")[0].decode("latin-1")  # some servers leave the query in it
-    if path.startswith(("http://", "https://")):  # as clients write to proxies
+    if path.lower().startswith(("http://", "https://")):  # as clients write to proxies
         return "/" + "".join(path.split("/", 3)[3:])
     return path
 

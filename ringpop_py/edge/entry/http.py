@@ -42,11 +42,11 @@ HOPS_DIGITS: Final = 3
 LOOP_DETECTED: Final = 508
 _PUBLIC: Final = {
     400: "the request cannot be passed on to the host that owns its key",
-    503: "no host can take the request now; it has not run, and may be sent again",
+    503: "no host can take the request now; it may be sent again",
     504: "the host that owns the key has not answered in time; the request may have run",
 }
 _OTHER: Final = "the host that owns the key has not answered properly; the request may have run"
-_NO_LENGTH: Final = (204, 304)
+_NO_CONTENT, _NOT_MODIFIED = 204, 304
 _SERVERS_OWN: Final = ("date", "server")
 
 
@@ -256,8 +256,8 @@ def reply_headers(reply: HttpReply, method: str) -> tuple[tuple[str, str], ...]:
     """Return the headers of a forwarded *reply*, with its length where it has one."""
     # The server here writes its own of the others.
     kept = tuple(p for p in end_to_end(reply.headers) if p[0].lower() not in _SERVERS_OWN)
-    if method == "HEAD" or reply.stream:
+    if method == "HEAD" or reply.status == _NOT_MODIFIED or reply.stream:
         return kept + tuple(p for p in reply.headers if p[0].lower() == "content-length")
-    if reply.status in _NO_LENGTH:
+    if reply.status == _NO_CONTENT:
         return kept
     return (*kept, ("content-length", str(len(reply.body))))

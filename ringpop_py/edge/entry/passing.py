@@ -204,9 +204,9 @@ class _Sending:
 
     def __init__(self, scope: Scope, send: Send, method: str) -> None:
         self.has_begun = False
+        self._can_trail = TRAILERS in scope.get("extensions", {})
         self._send = send
         self._method = method
-        self._trailers = TRAILERS in scope.get("extensions", {})
 
     async def all_of(self, reply: HttpReply, pieces: Pieces) -> None:
         """Send *reply*, and then *pieces*."""
@@ -214,17 +214,19 @@ class _Sending:
             first = await pieces.read()
             reply = HttpReply(first.status, first.headers, first.data, reply.owner, reply.stream)
         headers = _sendable(http.reply_headers(reply, self._method))
-        has_trailers = self._trailers and any(name == b"trailer" for name, _ in headers)
+        named = tuple(pair for pair in reply.headers if pair[0] == "trailer")
+        trails = self._can_trail and bool(named)
+        headers += _sendable(named) if trails else []
         self.has_begun = True
         start = {"type": "http.response.start", "status": reply.status, "headers": headers}
-        await self._send(start | ({"trailers": True} if has_trailers else {}))
+        await self._send({**start, "trailers": True} if trails else start)
         data, is_last = reply.body, False
         while not is_last:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
             piece = await pieces.read()
             data, is_last = piece.data, piece.is_last
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
-        if has_trailers:
+        if trails:
             await self._send({"type": TRAILERS, "headers": _sendable(piece.headers)})
 
 

@@ -7,8 +7,10 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote
 
+import hypercorn.protocol
 import trio
 from hypercorn.config import Config as HypercornConfig
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio import run, serve
 from hypercorn.trio.tcp_server import TCPServer
 from starlette.applications import Starlette
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
 
+    import h11
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import Message, Receive, Scope, Send
@@ -262,7 +265,20 @@ class _Config(HypercornConfig):
     credentials: KeyCredentials | None = None
 
 
-run.TCPServer = _Connection  # type: ignore[attr-defined] # there is no other way to choose it
+class _Http1(H11Protocol):
+    """HTTP/1.1 without the upgrade to HTTP/2 that some clients offer with each first request.
+
+    Java's does. We would refuse whatever it asks for after the upgrade.
+    """
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        if event.method == b"PRI":  # HTTP/2 without an upgrade, which is refused with an answer
+            await super()._check_protocol(event)
+
+
+# There is no other way to choose them.
+run.TCPServer = _Connection  # type: ignore[attr-defined]
+hypercorn.protocol.H11Protocol = _Http1  # type: ignore[attr-defined]
 
 
 class HttpServer:

@@ -89,6 +89,12 @@ def _trusting() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
+def _comes_in_pieces(name: str, value: str) -> bool:
+    """Return whether a header says that an answer is not to be waited for."""
+    kind = value.partition(";")[0].strip().lower()  # frameworks say their charset after it
+    return name == "trailer" or (name == "content-type" and kind == "text/event-stream")
+
+
 def socket_of(stream: Stream) -> trio.socket.SocketType:
     """Return the socket below *stream*."""
     plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
@@ -136,7 +142,7 @@ class HttpExchange:
         while not answer.status:
             await self._receive()
         self._head_is_told = True
-        if or_begin and ("content-type", "text/event-stream") in answer.headers:
+        if or_begin and any(_comes_in_pieces(*each) for each in answer.headers):
             return False
         with trio.move_on_after(SOON_S if or_begin else inf):
             while answer.bytes_known <= most:

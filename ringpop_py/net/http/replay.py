@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Marks = Sequence[tuple[bytes, bytes]]
 
 LENGTH: Final = "content-length"
+NOT_MODIFIED: Final = 304
+KEPT: Final = (LENGTH, "trailer")
 PRINTABLE: Final = "".join(map(chr, range(33, 127)))
 """What stands in a request line as it is; other characters are sent as ``%XX``."""
 
@@ -120,8 +122,8 @@ class HttpReplayer:
             answer = exchange.answer
             headers_back = end_to_end(answer.headers)
             # The length of a body that is not there, or comes in pieces, cannot be counted.
-            if request.method == "HEAD" or goes_on:
-                headers_back += tuple(each for each in answer.headers if each[0] == LENGTH)
+            if request.method == "HEAD" or answer.status == NOT_MODIFIED or goes_on:
+                headers_back += tuple(each for each in answer.headers if each[0] in KEPT)
             body = answer.take()
             if not goes_on:
                 return Replayed(answer.status, headers_back, body)

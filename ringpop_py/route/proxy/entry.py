@@ -22,6 +22,7 @@ from ringpop_py.net.http.message import Flow, end_to_end
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.failures import decode_failure, encode_failure
 from ringpop_py.route.proxy.head import NO_TRIES, AnyKey, HeaderText, HttpStatus, Positive, Tries
+from ringpop_py.route.proxy.http import UrlText as UrlText
 from ringpop_py.route.proxy.http import has_break
 from ringpop_py.route.proxy.request import (
     HttpReply,
@@ -86,7 +87,7 @@ class ForwardHead(Named, frozen=True):
 
     key: AnyKey
     method: Text
-    path: Text
+    path: UrlText
     headers: tuple[tuple[HeaderText, HeaderText], ...]
     may_be_here: bool = False
     idempotent: bool = False
@@ -107,7 +108,7 @@ class AllHead(Named, frozen=True):
     keys: tuple[AnyKey, ...]
     endpoint: Text = ""
     method: Text = ""
-    path: Text = ""
+    path: UrlText = ""
     headers: tuple[tuple[HeaderText, HeaderText], ...] = ()
     may_be_here: bool = False
     idempotent: bool = False

@@ -31,13 +31,15 @@ FLOW_ENDPOINT: Final = "/proxy/flow"
 """That of requests whose body is not all there: a node that knows nothing of them refuses them."""
 URL_CHARACTERS_MAX: Final = 16_384
 
+UrlText = Annotated[str, Meta(max_length=URL_CHARACTERS_MAX)]
+
 has_break: Final = re.compile("[\r\n\0]").search
 """Whether a text would end its header and begin another one."""
 HeaderMap = dict[str, HeaderText | list[HeaderText | None] | None]
 
 
 class _RequestHead(GoObject, frozen=True):
-    url: Annotated[str, Meta(max_length=URL_CHARACTERS_MAX)] = ""
+    url: UrlText = ""
     headers: HeaderMap | None = None
     method: Text = ""
     ringpop_checksum: Checksum | None = None

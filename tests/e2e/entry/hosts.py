@@ -25,6 +25,10 @@ SERVERS: Final = {
     "django": ("gunicorn", "with_django:app", "--threads", "4", "-b", "{host}:{port}"),
     "django-asgi": ("uvicorn", "with_django:asgi", "--host", "{host}", "--port", "{port}"),
     "streams": ("uvicorn", "with_streams:app", "--host", "{host}", "--port", "{port}"),
+    "differences": (
+        *("uvicorn", "with_differences:behind", "--http", "h11", "--lifespan", "off"),
+        *("--host", "{host}", "--port", "{port}"),
+    ),
     "streams-behind": ("uvicorn", "with_streams:behind", "--host", "{host}", "--port", "{port}"),
 }
 FRAMEWORKS: Final = ("fastapi", "starlette", "flask", "django")

@@ -215,17 +215,18 @@ async def test_names_that_are_permitted_are_served_and_no_others() -> None:
     assert [answer.split()[1] for answer in (*answers, old)] == [b"200", b"421", b"200", b"200"]
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4),
-        b"GET /keyspaces HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
-        b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4),
-    ],
-    ids=["at once", "by an upgrade"],
-)
-async def test_http_2_without_tls_serves_nothing(request_: bytes) -> None:
+async def test_an_offer_of_an_upgrade_to_http_2_is_passed_over() -> None:
+    offer = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__"
+    )
+    async with open_ringpop(Config(http=ANY_PORT)) as node:
+        answer = await exchange(node, b"GET /alive HTTP/1.1\r\nHost: x\r\n" + offer + b"\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_http_2_without_tls_serves_nothing() -> None:
+    request_ = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)
     # HEADERS of stream 1 or 3, from the static table: GET, http, /, and a host.
     headers = b"\x82\x86\x84\x41\x09localhost"
     async with open_ringpop(Config(http=ANY_PORT)) as node:
