@@ -258,16 +258,16 @@ BUGS: Final = (
     bug(
         "the damped stay in the ring",
         MEMBERS,
-        "        return self._serves(member) and not left_out\n",
-        "        return self._serves(member)\n",
+        "        return damped and self.damped.bisect_left(member.name) < damped_max\n",
+        "        return False\n",
         "S9 L5 E",
         "damped:6:1",
     ),
     bug(
         "as many as one likes are damped",
         MEMBERS,
-        "        return max(1, math.floor(self._damp_share * self.serving_count))\n",
-        "        return self.serving_count\n",
+        "else max(1, math.floor(self._damp_share * count))\n",
+        "else count\n",
         "S9 L5 E",
         "flapping-many:9:1",
     ),
@@ -476,7 +476,7 @@ BUGS: Final = (
     bug(
         "the ring does not follow",
         "member/ring/placement.py",
-        "            if row is not None and members.in_ring(row):\n",
+        "            if row is not None and belongs(row):\n",
         "            if row is not None:\n",
         "S9 S10 L6",
         "requests-troubled:0:1",
@@ -484,8 +484,8 @@ BUGS: Final = (
     bug(
         "of members that change together the ring follows one",
         "member/ring/placement.py",
-        "        for name in (*changed, *before, *self._left_out):\n",
-        "        for name in (*changed[:1], *before, *self._left_out):\n",
+        "        looked_at = (*changed, *before, *self._left_out)\n",
+        "        looked_at = (*changed[:1], *before, *self._left_out)\n",
         "S9",
         "crash:5:1",
     ),
@@ -571,7 +571,7 @@ BUGS: Final = (
         "            if local not in may:\n",
         "            if not may:\n",
         "S10",
-        "failover-under-load:0:1",
+        "failover-under-load:0:3",
     ),
     bug(
         "the last member that may handle a request is asked first",
@@ -595,7 +595,7 @@ BUGS: Final = (
         "routes.successors(self.keys[0], self.policy.failover)",
         "routes.successors(self.keys[0], self.policy.failover + 1)",
         "S10",
-        "failover-under-load:0:1",
+        "failover-under-load:0:3",
     ),
     bug(
         "answers that come too late count",
@@ -678,7 +678,7 @@ BUGS: Final = (
         '        self._may_have_run |= error.took_effect == "unknown"\n',
         '        self._may_have_run = error.took_effect == "unknown"\n',
         "S11",
-        "failover-under-load:0:1",
+        "failover-under-load:0:8",
     ),
     bug(
         "an exchange of news is never over",
