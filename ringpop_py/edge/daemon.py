@@ -245,7 +245,6 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
     # them would answer some requests, and others would not take over its keys.
     nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
     nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
-    nursery.start_soon(keep_running, "the end of streams", ringpop.application.streams.run)
     app_url = ringpop.config.app_url
     if app_url is not None:
         from ringpop_py.node.probes import ApplicationProbes  # noqa: PLC0415 - few have one
@@ -253,6 +252,7 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
         probes = ApplicationProbes(ringpop, app_url, ringpop.config.app_health)
         await probes.begin()  # before the join: others learn of both at the same time
         nursery.start_soon(keep_running, "the probes of the application", probes.run)
+        nursery.start_soon(keep_running, "the end of streams", ringpop.application.streams.run)
 
 
 class _Signals:

@@ -14,9 +14,9 @@ TROUBLED: Final = ("requests-troubled:0:1",)
 ENTRY_BUGS: Final = (
     bug(
         "every method may be repeated",
-        ENTRY,
-        "                    is_idempotent = request.method in self._options.idempotent\n",
-        "                    is_idempotent = True\n",
+        "node/asker.py",
+        "                is_idempotent = request.method in self._idempotent\n",
+        "                is_idempotent = True\n",
         "S11",
         *TROUBLED,
     ),

@@ -114,7 +114,7 @@ KEYSPACE_BUGS: Final = (
         "            if found.value.journal == request.claim.journal:\n",
         "            if True:\n",
         "K1 K2",
-        "partitions-sealed:0:1",
+        "partitions-sealed:0:7",
     ),
     _bug(
         "who claims again does not say so once another member was faster",
@@ -204,7 +204,7 @@ KEYSPACE_BUGS: Final = (
         "        if self._in_hand:\n            self._riding.append(job)\n"
         "        else:\n            self._reads[job] = None\n        return job\n",
         "K1",
-        "partitions-paused:0:5",
+        "partitions-paused:0:3",
     ),
     _bug(
         "reads that ride on nothing are answered",
@@ -369,7 +369,7 @@ KEYSPACE_BUGS: Final = (
         "    later = max(ours, theirs, key=lambda row: row.facts)\n",
         "    later = theirs\n",
         "K4 K5",
-        "partitions-split:0:5",
+        "partitions-split:0:2",
     ),
     _bug(
         "rows that differ are not compared",
