@@ -18,7 +18,7 @@ import trio
 from ringpop_py.base.address import DnsLookup
 from ringpop_py.base.config.settings import CLUSTERS
 from ringpop_py.base.dialect import dialect_named
-from ringpop_py.base.errors import ConfigError, StoreUnavailable
+from ringpop_py.base.errors import ConfigError, PeerFailed, StoreUnavailable
 from ringpop_py.base.logs import log
 from ringpop_py.base.supervision import check_trio, keep_running
 from ringpop_py.base.version import package_version
@@ -421,7 +421,10 @@ def _channel_for(
         }
 
     def failed(endpoint: str, error: Exception) -> None:
-        log.error("a handler failed", endpoint=endpoint, exc_info=error)
+        if isinstance(error, PeerFailed):  # an application beside the node: it is no bug of ours
+            log.error("a handler failed", endpoint=endpoint, reason=str(error))
+        else:
+            log.error("a handler failed", endpoint=endpoint, exc_info=error)
 
     channel = Channel(
         host_port=config.advertise,

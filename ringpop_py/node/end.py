@@ -44,6 +44,7 @@ class Ending:
 
     Attributes:
         http: the HTTP servers.
+        closes: is set when the node declines new work, and cuts what has no end.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Ending:
         timeout_s: float,
     ) -> None:
         self.http: list[HttpSide] = []
+        self.closes = trio.Event()
         self._node = node
         self._driver = driver
         self._channel = channel
@@ -198,6 +200,7 @@ class Ending:
             if phase is not Phase.DRAINING:
                 self._keyspaces.end_waits()
                 self._proxying.application.streams.cut()
+                self.closes.set()
             if phase is Phase.ENDED:
                 return
             self._channel.handlers.decline(draining.declined, ENDING_TEXT)

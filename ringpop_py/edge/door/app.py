@@ -49,7 +49,7 @@ class EntryApp:
     """
 
     def __init__(self, ringpop: Ringpop, rule: KeyRule) -> None:
-        self.under_way = 0
+        self.under_way = self._websockets = 0
         self._ringpop = ringpop
         self._finder = KeyFinder(rule, ringpop.config.http_in_key)
         self._bodies_bytes = 0
@@ -78,11 +78,11 @@ class EntryApp:
                 finally:
                     self.under_way -= 1
             case "websocket":
-                self.under_way += 1
+                self._websockets += 1
                 try:
                     await self._websocket(scope, receive, send)
                 finally:
-                    self.under_way -= 1
+                    self._websockets -= 1
             case _:
                 await _lifespan(receive, send)
 
@@ -112,15 +112,17 @@ class EntryApp:
 
     def _forwarding(self, asked: Incoming) -> Forwarding:
         forward = partial(self._forward, self._finder.key_of(asked))
-        return Forwarding(forward, self._ringpop.proxying.on_stream)
+        ringpop = self._ringpop
+        return Forwarding(forward, ringpop.proxying.on_stream, ringpop.ending.closes.wait)
 
     def _check(self, scope: Scope) -> None:
         if scope["http_version"] == CLEARTEXT_REFUSED:
             raise HttpRefusal(505, "http-version", NO_HTTP_2)
         if self._ringpop.ending.closing:
             raise HttpRefusal(503, "ending", ENDING_TEXT)
-        if self.under_way > REQUESTS_MAX:
-            raise HttpRefusal(503, "busy", f"{REQUESTS_MAX} requests are open here already")
+        for count, what in ((self.under_way, "requests"), (self._websockets, "websockets")):
+            if count > REQUESTS_MAX:
+                raise HttpRefusal(503, "busy", f"{REQUESTS_MAX} {what} are open here already")
 
     def _counted(self, receive: Receive, came: list[int], asked: Incoming) -> Receive:
         async def counted() -> Message:

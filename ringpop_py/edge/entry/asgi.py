@@ -258,7 +258,7 @@ async def answered(
     if isinstance(outcome, http.OwnAnswer):
         await refuse(send, outcome)
     elif isinstance(outcome, HttpReply):
-        began = request, outcome, forwarding.on_stream
+        began = request, outcome, forwarding
         await pass_on(
             scope,
             receive,
@@ -299,7 +299,7 @@ async def websocket_answered(
     if outcome is None:
         return again(message, receive)
     if isinstance(outcome, HttpReply):
-        await pass_websocket(receive, send, outcome, forwarding.on_stream)
+        await pass_websocket(receive, send, outcome, forwarding)
     else:
         await refuse_websocket(scope, send, outcome)
     return None

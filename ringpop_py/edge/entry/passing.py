@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
 
-from ringpop_py.base.errors import CallError, DeadlineExceeded, RingpopError
+from ringpop_py.base.errors import CallError, DeadlineExceeded, PeerFailed, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import asdict
 from ringpop_py.edge.entry import http
@@ -43,10 +44,12 @@ class Forwarding(NamedTuple):
 
     Attributes:
         on_stream: has an owner do something with the stream of an answer.
+        until_closing: returns when what may have no end is to be cut here.
     """
 
     forward: Forward
     on_stream: OnStream
+    until_closing: Callable[[], Awaitable[object]] = anyio.sleep_forever
 
 
 class Limited:
@@ -124,7 +127,7 @@ async def pass_on(
     scope: Scope,
     receive: Receive,
     send: Send,
-    began: tuple[HttpRequest, HttpReply, OnStream],
+    began: tuple[HttpRequest, HttpReply, Forwarding],
     options: http.Options,
     *,
     goes_on: bool,
@@ -138,41 +141,54 @@ async def pass_on(
 
     Raises:
         RingpopError: the answer broke off, so that the server must not end it properly.
+        Exception: that which *receive* has raised.
     """
-    request, reply, on_stream = began
-    pieces = Pieces(reply, on_stream, options.idle_timeout_s)
+    request, reply, forwarding = began
+    pieces = Pieces(reply, forwarding.on_stream, options.idle_timeout_s)
     sent = _Sending(scope, send, request.method)
-    failed: RingpopError | None = None
+
+    async def upload() -> None:
+        if not goes_on or await _upload(receive, pieces):
+            await gone(receive)
+
+    async def cut() -> None:
+        await forwarding.until_closing()
+        if sent.has_length:
+            await anyio.sleep_forever()
+        raise PeerFailed("this node ends")
+
     try:
-        async with anyio.create_task_group() as tasks:
-
-            async def upload() -> None:
-                if not goes_on or await _upload(receive, pieces):
-                    await gone(receive)
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(upload)
-            try:
-                limit_s = options.total_timeout_s
-                with anyio.move_on_after(limit_s) as timer:
-                    await sent.all_of(reply, pieces)
-                if timer.cancelled_caught:
-                    text = f"the answer has not ended within {limit_s:g} s"
-                    failed = DeadlineExceeded(text, (), "unknown")
-            except RingpopError as error:
-                failed = error
-            except OSError:  # so some servers say that the caller has gone
-                pass
-            tasks.cancel_scope.cancel()
+        failed = await _first_to_end(upload, partial(sent.all_of, reply, pieces, options), cut)
     finally:
         await pieces.aclose()
     if is_too_long() and not sent.has_begun:
         await refuse(send, http.too_long(options.body_bytes_max))
-    elif failed is not None and not sent.has_begun:
+    elif isinstance(failed, RingpopError) and not sent.has_begun:
         log.debug("request-not-forwarded", code=failed.code, text=str(failed))
         await refuse(send, http.refusal_of(failed))
     elif failed is not None:
         raise failed
+
+
+async def _first_to_end(*ways: Callable[[], Awaitable[None]]) -> Exception | None:
+    """Run all of *ways* until the first one ends; return the exception with which it did."""
+    ends: list[Exception | None] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def run(way: Callable[[], Awaitable[None]]) -> None:
+            try:
+                await way()
+            except OSError:  # so some servers say that the caller has gone
+                ends.append(None)
+            except Exception as error:  # noqa: BLE001 - raised by whoever gets it, and by itself
+                ends.append(error)
+            else:
+                ends.append(None)
+            tasks.cancel_scope.cancel()
+
+        for way in ways:
+            tasks.start_soon(run, way)
+    return ends[0]
 
 
 async def _upload(receive: Receive, pieces: Pieces) -> bool:
@@ -200,16 +216,28 @@ def _parts(data: bytes) -> Iterator[bytes]:
 
 
 class _Sending:
-    """Sends an answer in pieces; *has_begun* says whether its head was sent."""
+    """Sends an answer in pieces.
+
+    Attributes:
+        has_begun: whether its head was sent.
+        has_length: whether it has said how long it is.
+    """
 
     def __init__(self, scope: Scope, send: Send, method: str) -> None:
-        self.has_begun = False
+        self.has_begun = self.has_length = False
         self._can_trail = TRAILERS in scope.get("extensions", {})
         self._send = send
         self._method = method
 
-    async def all_of(self, reply: HttpReply, pieces: Pieces) -> None:
-        """Send *reply*, and then *pieces*."""
+    async def all_of(self, reply: HttpReply, pieces: Pieces, options: http.Options) -> None:
+        """Send *reply*, and then *pieces*. Raises DeadlineExceeded, CallError."""
+        limit_s = options.total_timeout_s
+        with anyio.move_on_after(limit_s):
+            await self._all_of(reply, pieces)
+            return
+        raise DeadlineExceeded(f"the answer has not ended within {limit_s:g} s", (), "unknown")
+
+    async def _all_of(self, reply: HttpReply, pieces: Pieces) -> None:
         if reply.status == CONTINUE:
             first = await pieces.read()
             reply = HttpReply(first.status, first.headers, first.data, reply.owner, reply.stream)
@@ -218,6 +246,7 @@ class _Sending:
         trails = self._can_trail and bool(named)
         headers += _sendable(named) if trails else []
         self.has_begun = True
+        self.has_length = any(name == b"content-length" for name, _ in headers)
         start = {"type": "http.response.start", "status": reply.status, "headers": headers}
         await self._send({**start, "trailers": True} if trails else start)
         data, is_last = reply.body, False
@@ -231,14 +260,14 @@ class _Sending:
 
 
 async def pass_websocket(
-    receive: Receive, send: Send, reply: HttpReply, on_stream: OnStream
+    receive: Receive, send: Send, reply: HttpReply, forwarding: Forwarding
 ) -> None:
     """Pass messages on between a caller and the application that has opened a websocket."""
     headers = dict(reply.headers)
     subprotocol = headers.pop(PROTOCOLS, None)
     kept = tuple(p for p in http.reply_headers(reply, "GET") if p[0] in headers)
     accept = {"type": "websocket.accept", "subprotocol": subprotocol, "headers": _sendable(kept)}
-    pieces = Pieces(reply, on_stream, inf)
+    pieces = Pieces(reply, forwarding.on_stream, inf)
     try:
         await send(accept)
         async with anyio.create_task_group() as tasks:
@@ -251,7 +280,13 @@ async def pass_websocket(
                         await send({"type": "websocket.close", **asdict(end)})
                     tasks.cancel_scope.cancel()
 
+            async def cut() -> None:
+                await forwarding.until_closing()
+                await send({"type": "websocket.close", **asdict(_RESTART)})
+                tasks.cancel_scope.cancel()
+
             tasks.start_soon(upload)
+            tasks.start_soon(cut)
             with suppress(OSError):  # so some servers say that the caller has gone
                 end = await _download_messages(send, pieces)
                 await send({"type": "websocket.close", **asdict(end)})

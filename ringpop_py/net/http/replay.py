@@ -32,8 +32,7 @@ class Replayed(NamedTuple):
     """The application's response.
 
     Attributes:
-        exchange: where the rest comes from; None if this is all. It holds one of the replays until
-            `HttpReplayer.ended` is called.
+        exchange: where the rest comes from; None if this is all.
         may_go_on: whether the rest may have no end.
     """
 
@@ -49,7 +48,8 @@ class HttpReplayer:
 
     Args:
         body_bytes_max: of a response in one piece, and of a message of a websocket.
-        replays_max: how many requests may be under way, each on a connection of its own.
+        replays_max: how many requests may be under way, each on a connection of its own; not those
+            whose response has begun, and goes on in pieces.
         marks: what each request has as its headers `MARK`; it may change.
 
     Attributes:
@@ -85,24 +85,15 @@ class HttpReplayer:
         if request.method != "TRACE":  # its answer shows all headers, to anybody
             headers += self._marks
         self._replays_count += 1
-        goes_on = False
         try:
             if request.flow is not None and request.flow.kind == "websocket":
-                replayed = await self._open_websocket(target, headers)
-            else:
-                replayed = await self._ask(request, target, headers)
-            goes_on = replayed.exchange is not None
+                return await self._open_websocket(target, headers)
+            return await self._ask(request, target, headers)
         except PeerBusy as error:
             self.on_refused(str(error))
             raise
-        else:
-            return replayed
         finally:
-            self._replays_count -= not goes_on
-
-    def ended(self) -> None:
-        """Note that the exchange of a response has ended."""
-        self._replays_count -= 1
+            self._replays_count -= 1
 
     async def _ask(
         self, request: HttpRequest, target: bytes, headers: list[tuple[bytes, bytes]]

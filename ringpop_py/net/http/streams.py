@@ -17,8 +17,6 @@ from ringpop_py.net.http.stream_calls import READ_S, UNUSED_S, PieceHead
 from ringpop_py.net.wire.calls import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.net.http.piece import AnyExchange
     from ringpop_py.net.http.stream_calls import StreamHead
 
@@ -28,7 +26,6 @@ LOOK_S: Final = 1.0
 @dataclass(slots=True, eq=False)
 class _Stream:
     exchange: AnyExchange
-    ended: Callable[[], None]
     may_be_cut: bool
     used_at: float
     calls_count: int = 0
@@ -56,20 +53,24 @@ class Streams:
         """How many have an end for which a node that ends should wait."""
         return sum(not stream.may_be_cut for stream in self._open.values())
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be open."""
+        return len(self._open) >= self._most
+
     def check_room(self) -> None:
         """Raise PeerBusy if no more may be open."""
-        if len(self._open) >= self._most:
+        if self.is_full:
             raise PeerBusy(f"{self._most} streams are open here already (streams_max)")
 
-    def add(self, exchange: AnyExchange, ended: Callable[[], None], *, may_be_cut: bool) -> str:
+    def add(self, exchange: AnyExchange, *, may_be_cut: bool) -> str:
         """Keep *exchange* as a stream, and return its name.
 
         Args:
-            ended: called once it has ended.
             may_be_cut: whether a node that ends does not wait for it: it may go on for ever.
         """
         name = secrets.token_hex(16)
-        self._open[name] = _Stream(exchange, ended, may_be_cut, trio.current_time())
+        self._open[name] = _Stream(exchange, may_be_cut, trio.current_time())
         return name
 
     async def serve(self, head: StreamHead, data: bytes) -> Answer:
@@ -125,7 +126,6 @@ class Streams:
         stream = self._open.pop(name, None)
         if stream is not None:
             stream.exchange.close()
-            stream.ended()
 
 
 async def _read(stream: _Stream, at: int) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -239,12 +239,14 @@ class Application:
         """
         if self._http is None:
             raise BadRequest(f"{self.local} has no HTTP application (start it with --app-url)")
-        if request.flow is not None:
-            self.streams.check_room()
+        if request.flow is not None and self.streams.is_full:
+            if request.flow.kind != "answer":
+                self.streams.check_room()
+            request = replace(request, flow=None)  # its answer may still be one message
         status, headers, body, exchange, may_go_on = await self._http.replay(request)
         if exchange is None:
             return HttpReply(status, headers, body, self.local)
-        stream = self.streams.add(exchange, self._http.ended, may_be_cut=may_go_on)
+        stream = self.streams.add(exchange, may_be_cut=may_go_on)
         return HttpReply(status, headers, body, self.local, stream)
 
     async def handle_many(

@@ -42,10 +42,9 @@ def who_serves(rows: Iterable[Member], *, extends: bool, damp_share: float) -> d
     the number that damping may leave out.
     """
     serving = [m for m in rows if m.status.reachable and not (extends and m.draining)]
-    if extends:
-        serving = [m for m in serving if not m.away] or serving
     left_out: set[str] = set()
     if extends:
+        serving = [m for m in serving if not m.away] or serving
         damped = sorted(m.name for m in rows if m.damped and m.status <= Status.FAULTY)
         left_out.update(damped[: leaves_out_max(len(serving), damp_share)])
     return {m.name: m.identity for m in serving if m.name not in left_out}

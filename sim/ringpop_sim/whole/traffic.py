@@ -11,8 +11,9 @@ import random
 from contextlib import contextmanager
 from functools import partial
 from math import inf
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import trio
 
@@ -84,7 +85,7 @@ class DaemonTraffic(Check):
 
         with (
             patch.object(Proxy, "_send", send),
-            patch.object(replay, "HttpReplayer", lambda *_: _Application(self)),
+            patch.object(replay, "HttpReplayer", lambda *_: self._application()),
             patch.object(probes, "probe", _answers),
         ):
             yield
@@ -211,6 +212,10 @@ class DaemonTraffic(Check):
                 sent.lost.update(keys)
             raise
 
+    def _application(self) -> SimpleNamespace:
+        """Return the application beside a daemon, as the daemon reaches it."""
+        return SimpleNamespace(replay=self.answer, aclose=AsyncMock())
+
     def _run(self, sent: SentRequest, keys: Sequence[str], at: Daemon, sender: str) -> bytes:
         """Note that *sent* is handled *at* a daemon for *keys*; return the answer."""
         sent.runs.update(keys)
@@ -257,13 +262,3 @@ class DaemonTraffic(Check):
 async def _answers(_url: str, _health: str | None) -> str:
     await trio.lowlevel.checkpoint()
     return ""
-
-
-class _Application:
-    """The application beside a daemon, as the daemon reaches it."""
-
-    def __init__(self, traffic: DaemonTraffic) -> None:
-        self.replay = traffic.answer
-
-    async def aclose(self) -> None:
-        """Close nothing."""

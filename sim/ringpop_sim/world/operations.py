@@ -246,11 +246,7 @@ def _away(world: World, operation: p.Away, _node: int | None) -> Undo:
 
         world.do(process, set_it)
 
-    return _each(
-        _named(world, operation.nodes),
-        lambda process: with_label(process, AWAY),
-        with_label,
-    )
+    return _each(_named(world, operation.nodes), lambda at: with_label(at, AWAY), with_label)
 
 
 def _for_shares(_world: World, _operation: p.Operation, _node: int | None) -> Undo:

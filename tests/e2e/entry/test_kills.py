@@ -134,6 +134,34 @@ def test_a_websocket_whose_host_goes_away_is_told_to_connect_again(
 
 
 @pytest.mark.timeout(120)
+def test_a_host_that_ends_does_not_wait_for_what_passes_through_it(tmp_path: Path) -> None:
+    """Events and websockets of another host have no end: their callers connect elsewhere."""
+    with Entries(tmp_path, 2, "streams", doors=True) as hosts:
+        hosts.wait_converged()
+        hosts.start_apps()
+        [key] = hosts.keys_of(1, 1)
+        entry = f"http://{hosts.entries[0]}"
+        with (
+            closing(Websocket(f"{entry}/ws/{key}")) as ws,
+            httpx.stream("GET", f"{entry}/events/{key}", timeout=20) as events,
+        ):
+            assert isinstance(ws.next(), AcceptConnection)
+            assert ws.message() == f"{hosts[1].name} {key}"
+            lines = events.iter_lines()
+            assert next(lines).startswith(f"data: {hosts[1].name}")
+
+            assert hosts[0].stop() == 0
+
+            end = ws.next()
+            assert isinstance(end, CloseConnection), end
+            assert end.code == 1012
+            with pytest.raises(httpx.RemoteProtocolError):  # it is cut, and not ended
+                list(lines)
+        assert "drain-cut" not in hosts[0].log.read_text()
+        assert "cut after" not in hosts[0].log.read_text()
+
+
+@pytest.mark.timeout(120)
 def test_a_burst_right_after_the_start_fails_nowhere(tmp_path: Path) -> None:
     """As soon as each host answers at all, and before the first look of a balancer at `/ready`."""
     with Entries(tmp_path, 3, "streams", doors=True) as hosts:
