@@ -29,6 +29,7 @@ from ringpop_py.base.values.operations import (
     are_plain,
     check_key,
     check_keys,
+    is_usual_key,
 )
 from ringpop_py.base.values.requests import (
     ApplyRequest,
@@ -149,7 +150,8 @@ def change_of(
     """Return a change as `Keyspace.update` takes it. Raises BadOperation and ConfigError."""
     if not isinstance(operation, str):
         raise wrong("operation", "text", operation)
-    check_key(checked_text(key, "key"))
+    if not is_usual_key(checked_text(key, "key")):
+        check_key(key)
     if if_tag is None and not if_absent:  # the usual case
         return Change(key, operation, argument)
     if if_tag is not None:

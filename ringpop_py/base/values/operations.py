@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast, final, overload
@@ -231,6 +232,11 @@ def is_of_actor(packed: bytes) -> bool:
 
 _SMALL_MAP: Final = 0x80
 _ACTOR: Final = bytes([0xA0 | len(ACTOR_VERSION)]) + ACTOR_VERSION.encode()
+
+
+is_usual_key: Final = re.compile(f"[\0-\x7f]{{1,{KEY_BYTES_MAX}}}").fullmatch
+"""Whether a key is one that `check_key` permits without a closer look, which most are: each request
+would pay for its call."""
 
 
 def check_key(key: str) -> None:

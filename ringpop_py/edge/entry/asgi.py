@@ -136,7 +136,7 @@ class RingpopMiddleware:
             tries = self._options.tries(request.method)
             if "failover" not in tries and sniffio.current_async_library() == "asyncio":
                 reply = await self._owners.reply(key, request, tries)
-                if not isinstance(reply, float):
+                if isinstance(reply, HttpReply):
                     return reply
                 tries["deadline_s"] = reply
             return await self._client.handle_or_proxy(key, request, **tries)

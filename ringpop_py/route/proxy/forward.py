@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 
-from ringpop_py.base.arguments import check_names, checked_seconds, keys_of, sendable_keys, wrong
+from ringpop_py.base.arguments import (
+    ROUTED_KEY_CHARACTERS_MAX,
+    check_names,
+    checked_seconds,
+    keys_of,
+    sendable_keys,
+    wrong,
+)
 from ringpop_py.base.errors import (
     BadRequest,
     BodyError,
@@ -146,7 +153,10 @@ class Proxy:
             TooManyInFlight: this node has too many requests under way.
             ConfigError: an argument or an option is not what it has to be.
         """
-        keys = keys_of(key)
+        if isinstance(key, str) and len(key) <= ROUTED_KEY_CHARACTERS_MAX:
+            keys: tuple[str, ...] = (key,)  # each request would pay for the call
+        else:
+            keys = keys_of(key)
         if not isinstance(request, AnyRequest):
             raise wrong("request", "a Request or an HttpRequest", request)
         owners = self._ring_owners if owners is None else owners

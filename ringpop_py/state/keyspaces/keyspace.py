@@ -18,7 +18,7 @@ from ringpop_py.base.errors import (
     PartitionUnavailable,
 )
 from ringpop_py.base.values import requests as messages
-from ringpop_py.base.values.operations import check_key, check_keys
+from ringpop_py.base.values.operations import check_key, check_keys, is_usual_key
 from ringpop_py.base.values.requests import checked_timeout_s, repeated
 from ringpop_py.member.drain import ENDED
 from ringpop_py.state.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
@@ -233,7 +233,8 @@ class Keyspace:
                 a second, this node also reads from the store; `get_stale` returns that value's age.
         """
         number = partition_of(key, self.partitions)
-        check_key(key)
+        if not is_usual_key(key):
+            check_key(key)
         deadline = self._deadline(timeout_s)
         is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
         partition = self._host.served(number) if is_short else None

@@ -36,6 +36,7 @@ from ringpop_py.base.values.operations import (
     check_key,
     check_keys,
     check_text,
+    is_usual_key,
 )
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.state.table.aggregations import ABSENT, SCALARS, check_value
@@ -197,7 +198,8 @@ class Evaluator:
         packed = self.entries.get(key)
         try:
             if packed is None:
-                check_key(key)
+                if not is_usual_key(key):
+                    check_key(key)
             function, reads = self.aggregations.get(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
@@ -318,7 +320,8 @@ class Evaluator:
             else:
                 packed = get_packed(key)
             if packed is None:  # also for a delete: other copies get its key, too
-                check_key(key)
+                if not is_usual_key(key):
+                    check_key(key)
             function, reads = get_aggregation(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
@@ -369,7 +372,8 @@ class Evaluator:
 
         Return by how much the number of keys grows, or 0 if that is not limited.
         """
-        check_keys(write.keys)
+        if len(write.keys) != 1 or not is_usual_key(write.keys[0]):
+            check_keys(write.keys)
         if write.aggregation != "put":
             rows = write.arguments
             if isinstance(rows, ArgumentRows) and len(set(write.keys)) == len(rows):

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.state.actors.actors import Actors
     from tests.e2e.local_cluster import LocalNode
 
 SETTLE_S_MAX = 30.0
@@ -93,7 +94,7 @@ async def run(
                     outcome.duration_s = time.monotonic() - began
                     callers.stop.set()
                     await trio.to_thread.run_sync(_join, threads)
-            outcome.problems += await _disagreements(ringpop, callers, _ran(folder))
+            outcome.problems += await _disagreements(ringpop, actors, callers, _ran(folder))
     return outcome
 
 
@@ -136,14 +137,15 @@ def _ran(folder: Path) -> Counter[str]:
     return Counter(line for file in files for line in file.read_text().splitlines())
 
 
-async def _disagreements(ringpop: Ringpop, callers: Callers, ran: Counter[str]) -> list[str]:
+async def _disagreements(
+    ringpop: Ringpop, actors: Actors[int, int], callers: Callers, ran: Counter[str]
+) -> list[str]:
     """What did not take effect as often as callers were answered; *ran*: how often each call did.
 
     Of a way in with errors there is nothing to say: what it was not answered may have taken effect.
     """
     keyspace = await ringpop.open_keyspace(KEYSPACE)
     values = {key: value async for key, value in keyspace.scan()}
-    states = {key.removeprefix("Adder/"): value for key, value in values.items()}
     asked = callers.tally("actors.ask").answered
     effects: dict[str, Mapping[str, object]] = {
         "Client.proxy": ran,
@@ -151,7 +153,7 @@ async def _disagreements(ringpop: Ringpop, callers: Callers, ran: Counter[str]) 
         "KeyspaceClient.update": values,
         "HTTP": values,
         "keyspace.update": values,
-        "actors.ask": {key: cast("dict[str, object]", states[key])["state"] for key in asked},
+        "actors.ask": {key: await actors.state_of(key) for key in asked},
         "JobClient": {"jobs": values.get("job-0")},
     }
     problems = []

@@ -38,7 +38,7 @@ class Host:
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         self.asked: list[Scope] = []
         self.daemon = Daemon(HttpReply(200, (), b"elsewhere", OTHER))
-        options = {"key": "path:/carts/{key}", **options}
+        options = {"key": "path:/carts/{key}", "timeout_s": 10, **options}  # a whole number, too
         self.middleware = RingpopMiddleware(self._app, **options)
         self.follower = self.middleware._follower
         self.follower._client = self.middleware._client = self.daemon  # type: ignore[assignment]

@@ -571,7 +571,7 @@ BUGS: Final = (
         "            if local not in may:\n",
         "            if not may:\n",
         "S10",
-        "failover-under-load:0:3",
+        "failover-under-load:0:2",
     ),
     bug(
         "the last member that may handle a request is asked first",
