@@ -150,8 +150,8 @@ def change_of(
     """Return a change as `Keyspace.update` takes it. Raises BadOperation and ConfigError."""
     if not isinstance(operation, str):
         raise wrong("operation", "text", operation)
-    if not is_usual_key(checked_text(key, "key")):
-        check_key(key)
+    if not (isinstance(key, str) and is_usual_key(key)):
+        check_key(checked_text(key, "key"))
     if if_tag is None and not if_absent:  # the usual case
         return Change(key, operation, argument)
     if if_tag is not None:

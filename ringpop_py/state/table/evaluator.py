@@ -197,9 +197,8 @@ class Evaluator:
         key, name, argument = change
         packed = self.entries.get(key)
         try:
-            if packed is None:
-                if not is_usual_key(key):
-                    check_key(key)
+            if packed is None and not is_usual_key(key):
+                check_key(key)
             function, reads = self.aggregations.get(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)
@@ -319,9 +318,10 @@ class Evaluator:
                 packed = before[key]
             else:
                 packed = get_packed(key)
-            if packed is None:  # also for a delete: other copies get its key, too
-                if not is_usual_key(key):
-                    check_key(key)
+            if packed is None and not is_usual_key(
+                key
+            ):  # also for a delete: other copies get its key, too
+                check_key(key)
             function, reads = get_aggregation(name) or self.aggregations.find(name)
             if type(argument) not in SCALARS:
                 check_value(argument)

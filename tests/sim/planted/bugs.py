@@ -678,7 +678,7 @@ BUGS: Final = (
         '        self._may_have_run |= error.took_effect == "unknown"\n',
         '        self._may_have_run = error.took_effect == "unknown"\n',
         "S11",
-        "failover-under-load:0:8",
+        "failover-under-load:0:21",
     ),
     bug(
         "an exchange of news is never over",
