@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ringpop_py.route.proxy.request import HttpRequest
 
 Outcome = http.OwnAnswer | HttpReply | None
+_OF_BODIES = frozenset({b"content-length", b"transfer-encoding"})
 _MARK = MARK.encode()
 
 
@@ -109,7 +110,8 @@ class RingpopMiddleware:
                 await refuse(send, why)
             return
         if key is None or await self._is_here(key):
-            if kind == "http" and not is_routed:
+            has_body = any(name in _OF_BODIES for name, _ in scope["headers"])
+            if has_body and kind == "http" and not is_routed:
                 await self._here(asked, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
