@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from ringpop_py.base.arguments import checked_callable
 from ringpop_py.base.errors import BadOperation, ConfigError
 from ringpop_py.base.supervision import one_line
-from ringpop_py.base.values.declared import replace
-from ringpop_py.state.actors.host import askers
+from ringpop_py.state.actors.host import asking
 from ringpop_py.state.actors.mail import mail_of, pack, stored_under
 from ringpop_py.state.actors.mailboxes import Kind
 from ringpop_py.state.requests import MailIds
@@ -138,15 +137,14 @@ class Actors(Generic[M, R]):
             ApplicationError: if the actor raised an error; its state did not change.
             ActorBusy: if its mailbox is full, or too many other actors are at work there.
             BadOperation: if the message, the reply or the new state is not a value, or too large;
-                or if the actor, directly or through others, waits for an actor that asks it.
+                or if the actor, directly or through others, waits for this one.
             OperationTooOld: if the message took effect so long ago that its reply is not known.
             KeyspaceError: as all methods of `Keyspace`. After `OutcomeUnknown`, the same call with
                 the same *operation_id* is safe.
         """
         mail = self._mail(key, message, operation_id)
-        if waiting := askers():
-            mail = replace(mail, askers=waiting)
-        return cast(R, (await self._deliveries.bring(mail, timeout_s)).value())
+        with asking(mail) as sent:
+            return cast(R, (await self._deliveries.bring(sent, timeout_s)).value())
 
     async def tell(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,6 +20,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.faults import is_fault
 from ringpop_py.base.logs import log
+from ringpop_py.base.values.declared import replace
 from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Moved, PartResult
@@ -47,7 +49,17 @@ if TYPE_CHECKING:
 
 
 TELLS_MAX: Final = 1_000
-_ASKERS: Final = ContextVar[tuple[str, ...]]("askers", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _AtWork:
+    """What an actor does: its *message*, and the *task* in which it receives it."""
+
+    message: ActorMessage
+    task: trio.lowlevel.Task
+
+
+_AT_WORK: Final = ContextVar[_AtWork | None]("at_work", default=None)
 
 
 class ActorHost:
@@ -147,14 +159,31 @@ def _answer(answer: AnswerMail) -> None:
         message.answered.set()
 
 
-def askers() -> tuple[str, ...]:
-    """Return the actors that wait for what this task does."""
-    return _ASKERS.get()
+@contextmanager
+def asking(mail: Mail) -> Iterator[Mail]:
+    """Note for the time of the block that this task waits for the answer to *mail*.
+
+    Yields:
+        The mail with the actors that wait for what this task does.
+    """
+    at_work = _AT_WORK.get()
+    if at_work is None:
+        yield mail
+        return
+    asker = at_work.message
+    askers = (*asker.mail.askers[1 - ASKERS_MAX :], asker.mail.as_asker)
+    # The actor itself waits only in its own task: others may go on when it has answered.
+    is_its_own = at_work.task is trio.lowlevel.current_task()
+    asker.waits_for = mail.actor if is_its_own else ""
+    try:
+        yield replace(mail, askers=askers)
+    finally:
+        asker.waits_for = ""
 
 
 async def _run(seat: Seat, duty: RunMessage) -> object:
     mail = duty.message.mail
-    _ASKERS.set((*mail.askers[1 - ASKERS_MAX :], mail.as_asker))
+    _AT_WORK.set(_AtWork(duty.message, trio.lowlevel.current_task()))
     try:
         actor = seat.awake()
         value = await _awaitable(actor.receive(decode_value("msgpack", mail.message)), mail.kind)

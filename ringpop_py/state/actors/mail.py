@@ -55,9 +55,14 @@ class Mail(KeyspaceRequest, frozen=True):
     askers: tuple[AskerText, ...] = ()
 
     @property
+    def actor(self) -> str:
+        """The name of the actor among those of all keyspaces."""
+        return f"{self.keyspace}/{self.stored_under}"
+
+    @property
     def as_asker(self) -> str:
         """The actor and this message to it, as one that waits for an answer of another actor."""
-        return f"{self.keyspace}/{self.stored_under}#{self.source}/{self.sequence}"
+        return f"{self.actor}#{self.source}/{self.sequence}"
 
     @property
     def id(self) -> OperationId:

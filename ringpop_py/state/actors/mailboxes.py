@@ -136,11 +136,13 @@ class ActorMessage:
 
     Attributes:
         answered: the driver's, to wake the caller when *answer* is set.
+        waits_for: the actor that is asked for the sake of this message; empty if none is.
         abandoned: the caller no longer waits: the message is skipped if it has not begun.
     """
 
     mail: Mail
     answered: Any
+    waits_for: str = ""
     abandoned: bool = False
     answer: MailAnswered | PartResult | None = None
 
@@ -265,7 +267,7 @@ class Mailboxes:
         Raises:
             PartitionUnavailable: if this node has failed, or does not know the class.
             ActorBusy: if too many messages wait, or all actors that may be in memory are at work.
-            BadOperation: if the actor is at work on one that waits for the answer to this message.
+            BadOperation: if the actor waits for one that waits for the answer to this message.
         """
         mail = message.mail
         kind = self._kinds.get(mail.kind)
@@ -284,12 +286,8 @@ class Mailboxes:
             raise ActorBusy(
                 f"{len(seat.mailbox)} messages wait for {kind.name} {seat.key!r} already"
             )
-        if isinstance(seat.duty, Work) and seat.duty.message.mail.as_asker in mail.askers:
-            chain = [asker.rpartition("#")[0] for asker in (*mail.askers, mail.as_asker)]
-            raise BadOperation(
-                "actors would wait for each other: "
-                + " asks ".join(chain[chain.index(chain[-1]) :])
-            )
+        if mail.askers and isinstance(seat.duty, Work):
+            _refuse_circle(mail, seat.duty.message)
         seat.mailbox.append(message)
         self.waiting_count += 1
         if seat.duty is not None:
@@ -399,6 +397,19 @@ class Mailboxes:
         if isinstance(why, Moved) or why.passes:  # the copy in memory may be out of date
             return AnswerMail([message, *self._stop([seat], why).messages], why)
         return AnswerMail([message], why)
+
+
+def _refuse_circle(mail: Mail, at_work: ActorMessage) -> None:
+    """Raise BadOperation if the actor, *at_work*, waits for an actor that waits for *mail*."""
+    chain = [asker.rpartition("#")[0] for asker in mail.askers]
+    if at_work.mail.as_asker in mail.askers:  # it has begun what leads here
+        circle = chain[chain.index(mail.actor) :]
+    elif at_work.waits_for in chain:  # two messages that have nothing to do with each other
+        circle = [mail.actor, *chain[chain.index(at_work.waits_for) :]]
+    else:
+        return
+    text = " asks ".join([*circle, mail.actor])
+    raise BadOperation(f"actors would wait for each other: {text}")
 
 
 def _run(seat: Seat, record: Record, message: ActorMessage) -> RunMessage | AnswerMail:

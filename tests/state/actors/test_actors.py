@@ -417,6 +417,42 @@ class Caller(Actor[list[str], str]):
         return await self.actors.ask(message[0], message[1:]) if message else "the last"
 
 
+class Late(Actor[str, str]):
+    """Asks the actor that a message names, a while after it has begun."""
+
+    async def receive(self, message: str) -> str:
+        await trio.sleep(1)
+        return await self.actors.ask(message, "") if message else "the last"
+
+
+async def test_two_messages_that_would_wait_for_each_other_are_told_so() -> None:
+    """Neither of the two was begun for the sake of the other."""
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start("m"), await cluster.start("n")]
+        late, *_ = [
+            (await node.open_keyspace("calls", partitions=16)).actor(Late) for node in nodes
+        ]
+        told: list[str] = []
+
+        async def ask(key: str, other: str, after_s: float) -> None:
+            await trio.sleep(after_s)
+            try:
+                told.append(await late.ask(key, other))
+            except ApplicationError as error:
+                told.append(str(error))
+
+        began_at = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "a", "b", 0.0)
+            nursery.start_soon(ask, "b", "a", 0.5)
+
+        circle = "calls/Late/a asks calls/Late/b asks calls/Late/a"
+        assert [text for text in told if text != "the last"] != []
+        assert any(f"actors would wait for each other: {circle}" in text for text in told), told
+        assert "the last" in told, "the other one goes on"
+        assert trio.current_time() - began_at < 5
+
+
 @pytest.mark.parametrize("chain", [["a"], ["b", "a"], ["b", "c", "b"]], ids=" ".join)
 async def test_actors_that_would_wait_for_each_other_are_told_so(chain: list[str]) -> None:
     async with a_cluster() as cluster:
