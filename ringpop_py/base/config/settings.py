@@ -271,7 +271,7 @@ class EntryConfig(Checked):
 
     Attributes:
         timeout_s: the time limit until an answer begins.
-        idle_timeout_s: how long nothing may come of an answer that has begun, or of a body.
+        idle_timeout_s: how long nothing may come of an answer that has begun.
         total_timeout_s: the time limit until the end of an answer; None if it has none.
         body_bytes_max: the most bytes of a request's body.
         trusted: the networks of the proxies before this node, whose headers about their callers

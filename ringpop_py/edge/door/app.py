@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.request import HttpRequest
 
+_KINDS: Final = {"http": "requests", "websocket": "websockets"}
 BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most bytes that bodies of all requests take, from when they come until they are answered."""
 
@@ -43,13 +44,10 @@ class EntryApp:
 
     A request without a key goes to the application of this host, or to that of another one if
     this one does not take it.
-
-    Attributes:
-        under_way: the number of open requests.
     """
 
     def __init__(self, ringpop: Ringpop, rule: KeyRule) -> None:
-        self.under_way = self._websockets = 0
+        self._open = dict.fromkeys(_KINDS, 0)
         self._ringpop = ringpop
         self._finder = KeyFinder(rule, ringpop.config.http_in_key)
         self._bodies_bytes = 0
@@ -65,26 +63,25 @@ class EntryApp:
         ).checked()
         self._asker = OwnerAsker(ringpop, self._options.idempotent, self._options.timeout_s)
 
+    @property
+    def under_way(self) -> int:
+        """The number of open requests; a node that ends does not wait for websockets."""
+        return self._open["http"]
+
     async def run(self) -> None:
         """See `HttpApp`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
-        match scope["type"]:
-            case "http":
-                self.under_way += 1
-                try:
-                    await self._http(scope, receive, send)
-                finally:
-                    self.under_way -= 1
-            case "websocket":
-                self._websockets += 1
-                try:
-                    await self._websocket(scope, receive, send)
-                finally:
-                    self._websockets -= 1
-            case _:
-                await _lifespan(receive, send)
+        kind = scope["type"]
+        if kind not in self._open:
+            await _lifespan(receive, send)
+            return
+        self._open[kind] += 1
+        try:
+            await (self._http if kind == "http" else self._websocket)(scope, receive, send)
+        finally:
+            self._open[kind] -= 1
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = with_close(send, self._ringpop.ending)
@@ -120,9 +117,9 @@ class EntryApp:
             raise HttpRefusal(505, "http-version", NO_HTTP_2)
         if self._ringpop.ending.closing:
             raise HttpRefusal(503, "ending", ENDING_TEXT)
-        for count, what in ((self.under_way, "requests"), (self._websockets, "websockets")):
-            if count > REQUESTS_MAX:
-                raise HttpRefusal(503, "busy", f"{REQUESTS_MAX} {what} are open here already")
+        if self._open[scope["type"]] > REQUESTS_MAX:
+            text = f"{REQUESTS_MAX} {_KINDS[scope['type']]} are open here already"
+            raise HttpRefusal(503, "busy", text)
 
     def _counted(self, receive: Receive, came: list[int], asked: Incoming) -> Receive:
         async def counted() -> Message:

@@ -137,10 +137,11 @@ class RingpopMiddleware:
         async def forward(request: HttpRequest) -> HttpReply | None:
             tries = self._options.tries(request.method)
             if "failover" not in tries and sniffio.current_async_library() == "asyncio":
+                began_at = anyio.current_time()
                 reply = await self._owners.reply(key, request, tries)
-                if isinstance(reply, HttpReply):
+                if reply is not None:
                     return reply
-                tries["deadline_s"] = reply
+                tries["deadline_s"] = self._options.timeout_s - (anyio.current_time() - began_at)
             return await self._client.handle_or_proxy(key, request, **tries)
 
         def on_stream(head: StreamHead, data: bytes) -> Awaitable[Answer]:

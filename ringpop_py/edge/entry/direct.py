@@ -45,12 +45,11 @@ class OwnersAsked:
 
     async def reply(
         self, key: str, request: HttpRequest, options: RequestOptions
-    ) -> HttpReply | float:
+    ) -> HttpReply | None:
         """Return the reply of the owner of *key*.
 
         Returns:
-            If it cannot be asked from here, or may be asked again: how many seconds are left for
-            another way.
+            None if it cannot be asked from here, or has failed and may be asked in another way.
 
         Raises:
             CallError: the request may have run, and may not run again, or no time is left.
@@ -60,7 +59,7 @@ class OwnersAsked:
         began_at = loop.time()
         address = self._address_for(key, began_at)
         if address is None:
-            return self._timeout_s
+            return None
         client = self._clients.get(address) or await self._new_client(address)
         waiting = self._waiting.setdefault(address, set())
         try:
@@ -82,7 +81,7 @@ class OwnersAsked:
             may_repeat = error.took_effect == "no" or options.get("idempotent", False)
             if not may_repeat or left_s < LEFT_S:
                 raise
-            return left_s
+            return None
 
     async def _new_client(self, address: Address) -> AsyncClient:
         made = self._clients[address] = AsyncClient(address, timeout_s=self._timeout_s)

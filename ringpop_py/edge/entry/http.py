@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from ringpop_py.base.arguments import checked_seconds, wrong
@@ -124,6 +125,10 @@ class Options(NamedTuple):
         if self.failover == 1:
             return RequestOptions(idempotent=True)
         return RequestOptions(idempotent=True, failover=self.failover)
+
+
+NO_LIMITS: Final = Options(idle_timeout_s=inf, total_timeout_s=None)
+"""Those of a websocket, whose ends find out by pings that the other one is gone."""
 
 
 def checked_elsewhere(value: object, what: str, *more: str) -> None:

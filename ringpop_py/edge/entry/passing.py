@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
 
-from ringpop_py.base.errors import CallError, DeadlineExceeded, PeerFailed, RingpopError
+from ringpop_py.base.errors import CallError, PeerFailed, RingpopError
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import asdict
 from ringpop_py.edge.entry import http
@@ -144,7 +143,7 @@ async def pass_on(
         Exception: that which *receive* has raised.
     """
     request, reply, forwarding = began
-    pieces = Pieces(reply, forwarding.on_stream, options.idle_timeout_s)
+    pieces = Pieces(reply, forwarding.on_stream, options)
     sent = _Sending(scope, send, request.method)
 
     async def upload() -> None:
@@ -158,7 +157,7 @@ async def pass_on(
         raise PeerFailed("this node ends")
 
     try:
-        failed = await _first_to_end(upload, partial(sent.all_of, reply, pieces, options), cut)
+        failed = await _first_to_end(upload, partial(sent.all_of, reply, pieces), cut)
     finally:
         await pieces.aclose()
     if is_too_long() and not sent.has_begun:
@@ -229,15 +228,8 @@ class _Sending:
         self._send = send
         self._method = method
 
-    async def all_of(self, reply: HttpReply, pieces: Pieces, options: http.Options) -> None:
+    async def all_of(self, reply: HttpReply, pieces: Pieces) -> None:
         """Send *reply*, and then *pieces*. Raises DeadlineExceeded, CallError."""
-        limit_s = options.total_timeout_s
-        with anyio.move_on_after(limit_s):
-            await self._all_of(reply, pieces)
-            return
-        raise DeadlineExceeded(f"the answer has not ended within {limit_s:g} s", (), "unknown")
-
-    async def _all_of(self, reply: HttpReply, pieces: Pieces) -> None:
         if reply.status == CONTINUE:
             first = await pieces.read()
             reply = HttpReply(first.status, first.headers, first.data, reply.owner, reply.stream)
@@ -267,32 +259,32 @@ async def pass_websocket(
     subprotocol = headers.pop(PROTOCOLS, None)
     kept = tuple(p for p in http.reply_headers(reply, "GET") if p[0] in headers)
     accept = {"type": "websocket.accept", "subprotocol": subprotocol, "headers": _sendable(kept)}
-    pieces = Pieces(reply, forwarding.on_stream, inf)
+    pieces = Pieces(reply, forwarding.on_stream, http.NO_LIMITS)
+
+    async def upload() -> None:
+        with suppress(CallError):  # who downloads finds out what has ended
+            while (end := await _upload_message(await receive(), pieces)) is None:
+                pass
+            if end is _TOO_LARGE:
+                await send({"type": "websocket.close", **asdict(end)})
+            return
+        await anyio.sleep_forever()
+
+    async def download() -> None:
+        end = await _download_messages(send, pieces)
+        await send({"type": "websocket.close", **asdict(end)})
+
+    async def cut() -> None:
+        await forwarding.until_closing()
+        await send({"type": "websocket.close", **asdict(_RESTART)})
+
     try:
         await send(accept)
-        async with anyio.create_task_group() as tasks:
-
-            async def upload() -> None:
-                with suppress(CallError):  # who reads will find out as well
-                    while (end := await _upload_message(await receive(), pieces)) is None:
-                        pass
-                    if end is _TOO_LARGE:
-                        await send({"type": "websocket.close", **asdict(end)})
-                    tasks.cancel_scope.cancel()
-
-            async def cut() -> None:
-                await forwarding.until_closing()
-                await send({"type": "websocket.close", **asdict(_RESTART)})
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(upload)
-            tasks.start_soon(cut)
-            with suppress(OSError):  # so some servers say that the caller has gone
-                end = await _download_messages(send, pieces)
-                await send({"type": "websocket.close", **asdict(end)})
-            tasks.cancel_scope.cancel()
+        failed = await _first_to_end(upload, download, cut)
     finally:
         await pieces.aclose()
+    if failed is not None:
+        raise failed
 
 
 async def _upload_message(message: Message, pieces: Pieces) -> Close | None:

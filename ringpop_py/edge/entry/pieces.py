@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from ringpop_py.base.errors import CallError, DeadlineExceeded, PeerFailed
-from ringpop_py.net.http.stream_calls import StreamHead, piece_in, stream_call
+from ringpop_py.net.http.stream_calls import READ_S, StreamHead, piece_in, stream_call
 
 if TYPE_CHECKING:
     from ringpop_py.client.sync.client import Client
+    from ringpop_py.edge.entry.http import Options
     from ringpop_py.net.http.piece import Piece
     from ringpop_py.net.wire.calls import Answer
     from ringpop_py.route.proxy.request import HttpReply
@@ -30,21 +32,29 @@ class StreamProgress:
     """How far the answer that *reply* begins has been read (pure).
 
     Args:
-        idle_s: how long nothing may come.
+        options: how long nothing may come, and until when all of it has to be there.
+        now: when it began.
     """
 
-    def __init__(self, reply: HttpReply, idle_s: float) -> None:
+    def __init__(self, reply: HttpReply, options: Options, now: float) -> None:
         self._to = reply.owner, reply.stream
-        self._idle_s = idle_s
+        self._idle_s = options.idle_timeout_s
+        self._total_s = inf if options.total_timeout_s is None else options.total_timeout_s
+        self._ends_at = now + self._total_s
         self._at = 0
-        self._since: float | None = None
+        self._since = now
         self._broken_since: float | None = None
 
     def reading(self, now: float) -> StreamHead:
-        """Return what to ask for, from *now* on."""
-        if self._since is None:
-            self._since = now
-        return StreamHead(*self._to, "read", self._at)
+        """Return what to ask for. Raises DeadlineExceeded if nothing more is waited for."""
+        if now >= self._ends_at:
+            text = f"the answer has not ended within {self._total_s:g} s"
+            raise DeadlineExceeded(text, (), "unknown")
+        if now >= self._since + self._idle_s:
+            text = f"nothing came for {self._idle_s:g} s of an answer that has begun"
+            raise DeadlineExceeded(text, (), "unknown")
+        wait_s = min(READ_S, self._ends_at - now, self._since + self._idle_s - now)
+        return StreamHead(*self._to, "read", self._at, wait_s)
 
     def writing(self, *, is_last: bool) -> StreamHead:
         """Return how to write."""
@@ -54,24 +64,16 @@ class StreamProgress:
         """Return how to end it."""
         return StreamHead(*self._to, "close")
 
-    def came(self, answer: Answer, now: float) -> Piece | None:
-        """Return the next piece; None if there is none yet.
-
-        Raises:
-            PeerFailed, BodyError: there will be none.
-            DeadlineExceeded: there was none for too long.
-        """
+    def came(self, answer: Answer) -> Piece | None:
+        """Return the next piece; None if it has not come yet. Raises PeerFailed, BodyError."""
         piece = piece_in(answer)
         self._broken_since = None
-        if piece is None:
-            assert self._since is not None
-            if now - self._since >= self._idle_s:
-                text = f"nothing came for {self._idle_s:g} s of an answer that has begun"
-                raise DeadlineExceeded(text, (), "unknown")
-            return None
-        self._at += 1
-        self._since = None
+        self._at += piece is not None
         return piece
+
+    def taken(self, now: float) -> None:
+        """Note that somebody wants the next piece from *now* on."""
+        self._since = now
 
     def broke(self, error: CallError, now: float) -> None:
         """Note that a call that reads has failed. Raises *error* if no other one helps."""
@@ -86,16 +88,17 @@ class Pieces:
 
     Args:
         on_stream: makes the calls.
-        idle_s: how long nothing may come.
+        options: see `StreamProgress`.
     """
 
-    def __init__(self, reply: HttpReply, on_stream: OnStream, idle_s: float) -> None:
-        self._progress = StreamProgress(reply, idle_s)
+    def __init__(self, reply: HttpReply, on_stream: OnStream, options: Options) -> None:
+        self._progress = StreamProgress(reply, options, anyio.current_time())
         self._on_stream = on_stream
 
     async def read(self) -> Piece:
         """Return the next piece. Raises DeadlineExceeded, CallError."""
         progress = self._progress
+        progress.taken(anyio.current_time())
         while True:
             try:
                 answer = await self._on_stream(progress.reading(anyio.current_time()), b"")
@@ -103,7 +106,7 @@ class Pieces:
                 progress.broke(error, anyio.current_time())
                 await anyio.sleep(RESUME_S)
                 continue
-            piece = progress.came(answer, anyio.current_time())
+            piece = progress.came(answer)
             if piece is not None:
                 return piece
 
@@ -122,13 +125,14 @@ class Pieces:
 class BlockingPieces:
     """As `Pieces`, without tasks."""
 
-    def __init__(self, reply: HttpReply, client: Client, idle_s: float) -> None:
-        self._progress = StreamProgress(reply, idle_s)
+    def __init__(self, reply: HttpReply, client: Client, options: Options) -> None:
+        self._progress = StreamProgress(reply, options, time.monotonic())
         self._client = client
 
     def read(self) -> Piece:
         """See `Pieces.read`."""
         progress = self._progress
+        progress.taken(time.monotonic())
         while True:
             try:
                 answer = self._client.call(stream_call(progress.reading(time.monotonic())))
@@ -136,7 +140,7 @@ class BlockingPieces:
                 progress.broke(error, time.monotonic())
                 time.sleep(RESUME_S)
                 continue
-            piece = progress.came(answer, time.monotonic())
+            piece = progress.came(answer)
             if piece is not None:
                 return piece
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ringpop_py.base.address import Peer
     from ringpop_py.edge.entry.keys import KeyRule
 
-_REST: Final = "ringpop.body"
 _MARK: Final = f"HTTP_{MARK.upper().replace('-', '_')}"
 _UNPREFIXED: Final = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
 
@@ -63,72 +62,64 @@ class RingpopWSGI:
             key = self._finder.key_of(asked)
         except ConfigError as error:
             return _started(http.refusal_of(error), start_response)
-        answer: http.OwnAnswer | HttpReply | None = None
+        answer: Iterable[bytes] | None = None
         if (http.length_in(asked.headers) or 0) > self._options.body_bytes_max:
-            answer = http.too_long(self._options.body_bytes_max)
-        elif key is not None:
-            answer = self._answer(key, asked, environ)
-        if answer is None:
-            return self._app(environ, start_response)
-        if isinstance(answer, http.OwnAnswer):
-            return _started(answer, start_response)
-        return self._in_pieces(answer, asked, environ, start_response)
+            return _started(http.too_long(self._options.body_bytes_max), start_response)
+        if key is not None:
+            answer = self._elsewhere(key, asked, environ, start_response)
+        return self._app(environ, start_response) if answer is None else answer
 
-    def _answer(
-        self, key: str, asked: Incoming, environ: WSGIEnvironment
-    ) -> http.OwnAnswer | HttpReply | None:
-        """Return our answer, or how it begins; None if the application here is to answer."""
+    def _elsewhere(
+        self, key: str, asked: Incoming, environ: WSGIEnvironment, start_response: StartResponse
+    ) -> Iterable[bytes] | None:
+        """Return our answer, or the owner's; None if the application here is to answer."""
         ring = self._follower.ring or self._follower.wait(http.RING_S)
         if ring is not None and ring.is_here(key):
             return None
         body = _Body(environ, self._options.body_bytes_max)
         began = body.read(http.WHOLE_BYTES_MAX)
-        if body.refused is not None:
-            return body.refused
-        client, scheme = environ.get("REMOTE_ADDR", ""), environ["wsgi.url_scheme"]
-        kind: http.Kind = "answer" if body.is_over else "body"
-        request = http.to_forward(asked, began, client=client, scheme=scheme, kind=kind)
+        request = body.refused or http.to_forward(
+            asked,
+            began,
+            client=environ.get("REMOTE_ADDR", ""),
+            scheme=environ["wsgi.url_scheme"],
+            kind="answer" if body.is_over else "body",
+        )
         if isinstance(request, http.OwnAnswer):
-            return request
+            return _started(request, start_response)
         try:
             reply = self._client.handle_or_proxy(key, request, **self._options.tries(asked.method))
         except RingpopError as error:
             if not http.may_be_answered_here(error, self._options.away):
-                log.debug("request-not-forwarded", code=error.code, text=str(error))
-                return http.refusal_of(error)
+                return _refused(error, start_response)
             reply = None
         if reply is None:
             body.put_back(began)
             return None
-        environ[_REST] = body
-        whole = http.OwnAnswer(reply.status, http.reply_headers(reply, asked.method), reply.body)
-        return reply if reply.stream else whole
+        return self._passed_on(reply, body, asked.method, start_response)
 
-    def _in_pieces(
-        self,
-        reply: HttpReply,
-        asked: Incoming,
-        environ: WSGIEnvironment,
-        start_response: StartResponse,
+    def _passed_on(
+        self, reply: HttpReply, body: _Body, method: str, start_response: StartResponse
     ) -> Iterable[bytes]:
-        body: _Body = environ.pop(_REST)
-        pieces = BlockingPieces(reply, self._client, self._options.idle_timeout_s)
+        """Return the answer that *reply* begins, after the rest of *body* was sent."""
+        if not reply.stream:
+            headers = http.reply_headers(reply, method)
+            return _started(http.OwnAnswer(reply.status, headers, reply.body), start_response)
+        pieces = BlockingPieces(reply, self._client, self._options)
         try:
             if reply.status == CONTINUE:
                 with suppress(CallError):  # it may have answered before it has read all
-                    while not body.is_over:
-                        part = body.read(PIECE_BYTES)
-                        if body.refused is not None:
-                            pieces.close()
-                            return _started(body.refused, start_response)
-                        pieces.write(part, is_last=body.is_over)
+                    while not body.is_over and body.refused is None:
+                        pieces.write(body.read(PIECE_BYTES), is_last=body.is_over)
+                if body.refused is not None:
+                    pieces.close()
+                    return _started(body.refused, start_response)
                 first = pieces.read()
                 reply = HttpReply(first.status, first.headers, first.data, "", reply.stream)
         except RingpopError as error:
             pieces.close()
-            log.debug("request-not-forwarded", code=error.code, text=str(error))
-            return _started(http.refusal_of(error), start_response)
-        headers = http.reply_headers(reply, asked.method)
+            return _refused(error, start_response)
+        headers = http.reply_headers(reply, method)
         _started(http.OwnAnswer(reply.status, headers, b""), start_response)
         return _Rest(reply.body, pieces)
 
@@ -261,6 +252,11 @@ class _Again(RawIOBase):
             self._left = None if self._left is None else self._left - len(data)
         buffer[: len(data)] = data
         return len(data)
+
+
+def _refused(error: RingpopError, start_response: StartResponse) -> Iterable[bytes]:
+    log.debug("request-not-forwarded", code=error.code, text=str(error))
+    return _started(http.refusal_of(error), start_response)
 
 
 def _started(answer: http.OwnAnswer, start_response: StartResponse) -> Iterable[bytes]:

@@ -199,13 +199,11 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
 
 
 class HttpApp(Protocol):
-    """An ASGI application.
+    """An ASGI application."""
 
-    Attributes:
-        under_way: the number of open requests.
-    """
-
-    under_way: int
+    @property
+    def under_way(self) -> int:
+        """The number of open requests."""
 
     async def run(self) -> None:
         """Do the application's background work, until cancelled."""

@@ -25,7 +25,8 @@ STREAM_ENDPOINT: Final = "/proxy/stream"
 PIECE_BYTES: Final = 128 * 1024
 """About the most bytes that one call writes."""
 READ_S: Final = 10.0
-"""A call that reads is answered after this long, also if there is nothing yet."""
+"""A call that reads is answered after this long, also if there is nothing yet; or before, if its
+reader's time is over."""
 UNUSED_S: Final = 60.0
 """A stream from which nobody has read for so long is ended: its reader is gone. So is one whose
 application has not taken for so long what was written."""
@@ -38,6 +39,7 @@ class StreamHead(Named, frozen=True):
     Attributes:
         owner: the member that has the stream; another one passes the call on to it.
         at: the number of the piece to be read, from 0.
+        wait_s: how long the call that reads it waits for it, at most `READ_S`.
         is_last: whether nothing more will be written.
     """
 
@@ -45,6 +47,7 @@ class StreamHead(Named, frozen=True):
     stream: Text
     what: Literal["read", "write", "close"]
     at: Natural = 0
+    wait_s: float = READ_S
     is_last: bool = False
 
 

@@ -84,7 +84,7 @@ class Streams:
         try:
             match head.what:
                 case "read":
-                    return await _read(stream, head.at)
+                    return await _read(stream, head)
                 case "write":
                     await stream.exchange.write(data, is_last=head.is_last)
                 case "close":
@@ -128,18 +128,19 @@ class Streams:
             stream.exchange.close()
 
 
-async def _read(stream: _Stream, at: int) -> Answer:
+async def _read(stream: _Stream, head: StreamHead) -> Answer:
     async with stream.reading:
+        at = head.at
         if at == stream.read_count - 1:  # its answer was lost
             return stream.last
         if at != stream.read_count:
             return Answer(ok=False, arg3=b"the pieces of a stream are read in order")
         piece = None
-        with trio.move_on_after(READ_S):
+        with trio.move_on_after(min(max(head.wait_s, 0.0), READ_S)):
             piece = await stream.exchange.read()
         if piece is None:
             return Answer(ok=True, arg2=encode(PieceHead(is_there=False)))
-        head = PieceHead(status=piece.status, headers=piece.headers, is_last=piece.is_last)
+        told = PieceHead(status=piece.status, headers=piece.headers, is_last=piece.is_last)
         stream.read_count += 1
-        stream.last = Answer(ok=True, arg2=encode(head), arg3=piece.data)
+        stream.last = Answer(ok=True, arg2=encode(told), arg3=piece.data)
         return stream.last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -253,3 +254,37 @@ async def test_with_a_certificate_requests_come_in_with_tls_or_without(
             answer = await http.get(f"{scheme}://{door_of(node)}/x", headers={"x-k": "1"})
             assert answer.text == "ok"
             assert f"x-forwarded-proto: {scheme}\r\n".encode() in came.pop().lower()
+
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\nx-k: 1\r\nConnection: close\r\n\r\n"
+LONG = b"POST / HTTP/1.1\r\nHost: a\r\nx-k: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+SOCKET = (
+    b"GET / HTTP/1.1\r\nHost: a\r\nx-k: 1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+async def test_open_streams_keep_no_answer_out_that_fits_into_one_message() -> None:
+    size = 2 << 20
+    proxy = ProxyConfig(streams_max=1, max_retries=0)
+    async with door(proxy=proxy) as (node, came):
+        other: Any = SimpleNamespace(close=lambda: None)
+        node.application.streams.add(other, may_be_cut=True)
+        short = await answer_to(door_of(node), GET)
+        beginning = bytes((1 << 20) + 1)  # more than is read before it is asked for
+        long = await answer_to(door_of(node), LONG % size + beginning)
+
+    assert short.startswith(b"HTTP/1.1 200 ")
+    assert long.startswith(b"HTTP/1.1 503 ")
+    assert [head.split()[0] for head in came] == [b"GET"]
+
+
+async def test_requests_and_websockets_have_a_limit_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with door() as (node, came):
+        monkeypatch.setattr(app, "REQUESTS_MAX", 0)
+        answers = [await answer_to(door_of(node), data) for data in (GET, SOCKET)]
+
+    assert [answer.split()[1] for answer in answers] == [b"503", b"503"]
+    assert b"requests are open" in answers[0]
+    assert b"websockets are open" in answers[1]
+    assert came == []

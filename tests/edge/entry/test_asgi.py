@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ringpop_py.edge.entry.passing import Message, Receive, Scope, Send
-    from ringpop_py.route.proxy.request import HttpRequest
+    from ringpop_py.route.proxy.request import HttpRequest, RequestOptions
 
 MARK = "the daemon's"
 SAID = {
@@ -60,6 +60,27 @@ async def test_a_key_of_this_host_is_answered_here_and_others_are_forwarded() ->
 
     assert (await host.get(key_of(ME))).content == b"here"
     assert (await host.get(key_of(OTHER))).content == b"elsewhere"
+
+
+def test_under_asyncio_the_daemon_of_the_owner_is_asked_before_that_of_this_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Host()
+    host.daemon.tell(MARK)
+    replies = [HttpReply(200, (), b"directly", OTHER), None]
+    asked: list[tuple[str, RequestOptions]] = []
+
+    async def reply(key: str, _: HttpRequest, options: RequestOptions) -> HttpReply | None:
+        asked.append((key, options))
+        return replies.pop(0)
+
+    monkeypatch.setattr(host.middleware._owners, "reply", reply)
+
+    assert asyncio.run(host.get(key_of(OTHER))).content == b"directly"
+    assert host.daemon.forwarded == []
+    assert asyncio.run(host.get(key_of(OTHER))).content == b"elsewhere"
+    assert [key for key, _ in asked] == [key_of(OTHER)] * 2
+    assert asyncio.run(host.get(key_of(ME))).content == b"here"
 
 
 @pytest.mark.parametrize("is_followed", [True, False])

@@ -95,6 +95,19 @@ async def test_a_read_is_answered_though_nothing_comes_and_loses_nothing(
     assert await streams.read(0) == Piece(b"late")
 
 
+@pytest.mark.parametrize(("wait_s", "waited_s"), [(2.0, 2.0), (1e9, READ_S), (-1.0, 0.0)])
+async def test_a_read_waits_no_longer_than_its_reader_wants(
+    autojump_clock: MockClock, wait_s: float, waited_s: float
+) -> None:
+    streams = _Streams()
+    began = autojump_clock.current_time()
+
+    answer = await streams.serve(StreamHead("me", streams.name, "read", 0, wait_s), b"")
+
+    assert piece_in(answer) is None
+    assert autojump_clock.current_time() - began == waited_s
+
+
 async def test_an_application_that_breaks_off_ends_its_stream() -> None:
     streams = _Streams()
     await streams.exchange.give.send(None)
