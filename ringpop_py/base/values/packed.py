@@ -42,7 +42,7 @@ def encode_value(scheme: str, value: object) -> bytes:
 
 
 def cannot_be_stored(kind: type) -> str:
-    """Return what to say of a value of a *kind* that is none of ours, and what to do."""
+    """Return what to say of a value of a *kind* that cannot be stored, and what to do."""
     use = _INSTEAD.get(kind.__name__)
     return f"a {kind.__name__} cannot be stored" + (f"; use {use}" if use else "")
 

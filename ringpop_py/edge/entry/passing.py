@@ -179,7 +179,7 @@ async def _first_to_end(*ways: Callable[[], Awaitable[None]]) -> Exception | Non
                 await way()
             except OSError:  # so some servers say that the caller has gone
                 ends.append(None)
-            except Exception as error:  # noqa: BLE001 - raised by whoever gets it, and by itself
+            except Exception as error:  # noqa: BLE001 - it is raised by the caller
                 ends.append(error)
             else:
                 ends.append(None)

@@ -203,7 +203,7 @@ class _Body:
             self.is_over = not self._left
             self.refused = self._too_long if self._left > most else None
         elif not environ.get("wsgi.input_terminated"):
-            self.is_over = True  # without a length, there is none
+            self.is_over = True  # a body without a length is empty
             if environ.get("HTTP_TRANSFER_ENCODING"):
                 text = "this server does not say where a body ends"
                 self.refused = http.refusal(411, "length-required", text)

@@ -1,7 +1,7 @@
 """Calls for answers that are passed on as they come.
 
 An answer that is long, or takes its time, does not fit into the answer to one call. It stays a
-stream at the owner, under a name that nobody can guess. Whoever has asked reads its pieces by calls
+stream at the owner, under a name that nobody can guess. The host that has asked reads its pieces by calls
 (`StreamHead`) and writes what belongs to the request, such as the rest of its body, or messages of
 a websocket. So nothing is sent before somebody wants it, at any of the hosts between.
 
@@ -70,7 +70,7 @@ def stream_call(head: StreamHead, data: bytes = b"") -> Call:
 
 
 def piece_in(answer: Answer) -> Piece | None:
-    """Return the piece in the answer to a call that reads; None if there is none yet.
+    """Return the piece in the answer to a call that reads; None if it has not come yet.
 
     Raises:
         PeerFailed: the stream has broken off.

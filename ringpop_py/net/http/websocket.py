@@ -1,6 +1,6 @@
 """A websocket of an application, as its client: its messages are the pieces of an exchange.
 
-wsproto speaks the protocol (RFC 6455), without extensions: whoever is between the two ends would
+wsproto speaks the protocol (RFC 6455), without extensions: a host between the two ends would
 have to inflate what it passes on.
 """
 

@@ -112,7 +112,7 @@ async def test_a_body_that_is_too_long_is_refused_unless_the_answer_has_begun() 
 
 
 async def test_a_body_that_is_refused_on_the_way_raises_that_refusal() -> None:
-    """It is not one of a group: whoever made it answers it."""
+    """It does not come in a group: the door that has made it answers it."""
     with pytest.raises(TooSlowError, match="too slow"):
         await passed(reply(status=CONTINUE), refusal=TooSlowError("too slow"))
 
