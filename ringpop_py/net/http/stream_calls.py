@@ -1,9 +1,9 @@
 """Calls for answers that are passed on as they come.
 
 An answer that is long, or takes its time, does not fit into the answer to one call. It stays a
-stream at the owner, under a name that nobody can guess. The host that has asked reads its pieces by calls
-(`StreamHead`) and writes what belongs to the request, such as the rest of its body, or messages of
-a websocket. So nothing is sent before somebody wants it, at any of the hosts between.
+stream at the owner, under a name that nobody can guess. The host that has asked reads its pieces by
+calls (`StreamHead`) and writes what belongs to the request, such as the rest of its body, or
+messages of a websocket. So nothing is sent before somebody wants it, at any of the hosts between.
 
 Each piece has a number, and the owner keeps the last one that was read: a call that reads can be
 made again if its connection breaks. One that writes cannot, and ends its stream.
