@@ -56,6 +56,8 @@ def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]
 
 def routed_key(key: str) -> str:
     """Return the *key* of a request for its owner. Raises ConfigError if no request can have it."""
+    if key.__class__ is str and key.isascii() and len(key) <= ROUTED_KEY_CHARACTERS_MAX:
+        return key  # most are: each request would pay for a closer look
     if len(sendable_text(key, "key")) > ROUTED_KEY_CHARACTERS_MAX:
         raise ConfigError(
             f"a key has at most {ROUTED_KEY_CHARACTERS_MAX} characters, not {len(key)}"

@@ -96,7 +96,8 @@ class RingpopMiddleware:
             await self._app(scope, receive, send)
             return
         is_routed = False
-        if any(name == _MARK for name, _ in scope["headers"]):
+        named = {name for name, _ in scope["headers"]}
+        if _MARK in named:
             scope, is_routed = await self._checked(scope)
         asked = incoming_of(scope)
         try:
@@ -110,8 +111,7 @@ class RingpopMiddleware:
                 await refuse(send, why)
             return
         if key is None or await self._is_here(key):
-            has_body = any(name in _OF_BODIES for name, _ in scope["headers"])
-            if has_body and kind == "http" and not is_routed:
+            if not named.isdisjoint(_OF_BODIES) and kind == "http" and not is_routed:
                 await self._here(asked, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
@@ -211,7 +211,7 @@ def _path(scope: Scope) -> str:
     if raw is None:
         return quote(scope["path"])
     path = raw.partition(b"?")[0].decode("latin-1")  # some servers leave the query in it
-    if path.lower().startswith(("http://", "https://")):  # as clients write to proxies
+    if path[:8].lower().startswith(("http://", "https://")):  # as clients write to proxies
         return "/" + "".join(path.split("/", 3)[3:])
     return path
 

@@ -79,6 +79,8 @@ def whole_path(root: str, path: str) -> str:
 
 def below(root: str, path: str) -> str | None:
     """Return the part of the encoded *path* after *root*; None if it does not begin with it."""
+    if not root:  # the usual case, at each request
+        return path
     wanted = root.rstrip("/").split("/")
     found = path.split("/")
     if [unquote(part) for part in found[: len(wanted)]] != wanted:
