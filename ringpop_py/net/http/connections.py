@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import ssl
 from base64 import b64encode
@@ -73,14 +74,29 @@ class AppAddress:
             stream = await trio.open_ssl_over_tcp_stream(
                 self.host, self.port, https_compatible=True, ssl_context=self._tls
             )
-            with trio.move_on_after(IDLE_S):
-                await stream.do_handshake()
-                return stream
-            close(stream)
-            raise PeerBusy("the application does not finish the handshake of TLS")
+            is_done = False
+            try:
+                with trio.move_on_after(IDLE_S):
+                    await stream.do_handshake()
+                    is_done = True
+                    return stream
+                raise PeerBusy("the application does not finish the handshake of TLS")
+            finally:
+                if not is_done:
+                    close(stream)
         except (OSError, trio.BrokenResourceError) as error:
-            cause = error.__cause__ or error
-            raise PeerBusy(f"the application does not listen: {cause}") from None
+            cause = error.__cause__ or error  # trio has tried all addresses of the host
+            causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause]
+            why = ", ".join(dict.fromkeys(map(_why, causes)))
+            at = f"{self.host}:{self.port}"
+            raise PeerBusy(f"the application does not listen at {at}: {why}") from None
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLError):  # its number is not one of the system's
+        return f"no TLS that is trusted here: {error.strerror or error}"
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
 
 
 @functools.cache

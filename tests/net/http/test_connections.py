@@ -215,13 +215,29 @@ async def test_a_caller_that_goes_away_ends_its_connection() -> None:
         assert await ask(ours) == (200, b"ok")
 
 
+async def test_an_application_without_tls_is_told_from_one_that_does_not_listen() -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"this is not TLS")
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        with pytest.raises(PeerBusy, match=r"no TLS that is trusted here: .*WRONG_VERSION_NUMBER"):
+            await ask(HttpConnections(AppAddress(f"https://127.0.0.1:{port}"), 1))
+        nursery.cancel_scope.cancel()
+
+
 async def test_nobody_who_listens_was_asked_nothing() -> None:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     await listener.aclose()
     ours = HttpConnections(AppAddress(f"http://127.0.0.1:{port}"), 9)
 
-    with pytest.raises(PeerBusy, match="does not listen"):
+    with pytest.raises(
+        PeerBusy, match=rf"does not listen at 127\.0\.0\.1:{port}: Connection refused$"
+    ):
         await ask(ours)
     await ours.aclose()
 
