@@ -33,6 +33,8 @@ ROOT: Final = Path(__file__).parents[2]
 PRODUCT: Final = str(ROOT / "ringpop_py") + "/"
 WARM_UP: Final = 10
 TURNS: Final = 21  # an odd number: the median is a count that was seen
+CLUSTERS: Final = 3
+"""Whether a call's deadline is the next one of its node, and so moves a sleep, is up to chance."""
 
 
 class Activation(NamedTuple):
@@ -62,8 +64,15 @@ Way = list[Activation]
 
 
 def counted() -> dict[str, Way]:
-    """Return, for each kind of request of `BUDGETS`, the activations of a usual one, in order."""
-    return trio.run(_counted, clock=trio.testing.MockClock(autojump_threshold=0))
+    """Return, for each kind of request of `BUDGETS`, the activations of a usual one, in order.
+
+    It is the shortest of those of several clusters.
+    """
+    found = [
+        trio.run(_counted, clock=trio.testing.MockClock(autojump_threshold=0))
+        for _ in range(CLUSTERS)
+    ]
+    return {name: min((ways[name] for ways in found), key=len) for name in BUDGETS}
 
 
 async def _counted() -> dict[str, Way]:
