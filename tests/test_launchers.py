@@ -8,10 +8,15 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+MODULES: Final = {
+    "ringpopd": "ringpop_py.edge.cli.ringpopd",
+    "ringpopctl": "ringpop_py.edge.ctl.ringpopctl",
+}
 # fmt: off
 SYSTEM_TOOLS = [
     "sh", "dash", "cat", "chmod", "cksum", "cp", "dirname", "env", "flock", "id", "mkdir",
@@ -113,7 +118,7 @@ def test_a_launcher_is_short_and_plain_sh(name: str) -> None:
         assert len(path.read_text().splitlines()) < 30
 
 
-@pytest.mark.parametrize("name", ["ringpopd", "ringpopctl"])
+@pytest.mark.parametrize("name", MODULES)
 def test_the_first_call_installs_what_a_node_needs_and_says_so_in_one_line(
     checkout: Checkout, name: str
 ) -> None:
@@ -123,7 +128,7 @@ def test_the_first_call_installs_what_a_node_needs_and_says_so_in_one_line(
     assert len(errors.splitlines()) == 1
     assert ".venv" in errors
     assert checkout.noted("pip install")[0].endswith(f"{checkout.root}[state,http,tls,sim]")
-    assert checkout.noted()[-1] == f"-P -m ringpop_py.edge.cli.{name} --flag two words"
+    assert checkout.noted()[-1] == f"-P -m {MODULES[name]} --flag two words"
 
 
 def test_the_package_is_compiled_once_it_is_installed(checkout: Checkout) -> None:
@@ -154,12 +159,12 @@ def test_uv_is_told_to_compile_what_it_installs(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("word", ["--help", "-h"])
-@pytest.mark.parametrize("launcher", ["ringpopd", "ringpopctl"])
+@pytest.mark.parametrize("launcher", MODULES)
 def test_help_installs_nothing(checkout: Checkout, launcher: str, word: str) -> None:
     status, errors = checkout.run(launcher, word)
 
     assert (status, errors) == (0, "")
-    assert checkout.noted() == [f"-P -m ringpop_py.edge.cli.{launcher} {word}"]
+    assert checkout.noted() == [f"-P -m {MODULES[launcher]} {word}"]
 
 
 def test_later_calls_install_nothing_and_say_nothing(checkout: Checkout) -> None:
@@ -179,7 +184,7 @@ def test_a_launcher_works_through_a_symlink_from_any_folder(checkout: Checkout) 
     process.communicate(timeout=50)
 
     assert process.returncode == 0
-    assert checkout.noted()[-1] == "-P -m ringpop_py.edge.cli.ringpopctl members"
+    assert checkout.noted()[-1] == "-P -m ringpop_py.edge.ctl.ringpopctl members"
     assert (checkout.root / ".venv").is_dir()
 
 

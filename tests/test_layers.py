@@ -156,10 +156,10 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     assert loaded & heavy == set()
 
 
-@pytest.mark.parametrize("command", ["ringpopd", "ringpopctl"])
+@pytest.mark.parametrize("command", ["cli.ringpopd", "ctl.ringpopctl"])
 def test_help_needs_nothing_that_is_installed(command: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-m", f"ringpop_py.edge.cli.{command}", "--help"],
+        [sys.executable, "-S", "-m", f"ringpop_py.edge.{command}", "--help"],
         cwd=PACKAGE.parent,
         env={"PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,

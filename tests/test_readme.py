@@ -28,7 +28,7 @@ FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | r
 HEAVY = {"bin/demo", "bin/test"}
 LAUNCHERS = {
     "ringpopd": "ringpop_py.edge.cli.ringpopd",
-    "ringpopctl": "ringpop_py.edge.cli.ringpopctl",
+    "ringpopctl": "ringpop_py.edge.ctl.ringpopctl",
     "ringpop-sim": "ringpop_sim.cli",
     "ringpop-pipeline": "ringpop_py.cli.pipeline",
 }

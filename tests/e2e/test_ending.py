@@ -14,8 +14,8 @@ import pytest
 
 from ringpop_py.base.errors import ApplicationError, CallError, HandlerFailed, RingpopError
 from ringpop_py.client.sync.client import Client
-from ringpop_py.edge.cli import ringpopctl
 from ringpop_py.edge.cli.commands import ExitCode
+from ringpop_py.edge.ctl import ringpopctl
 from ringpop_py.route.proxy.request import Request
 from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until
 

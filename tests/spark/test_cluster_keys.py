@@ -64,7 +64,7 @@ def job(folder: Path) -> str:
     """A client's certificate, as a job has it."""
     key, path = str(folder / "cluster.key"), str(folder / "job.pem")
     write_keys(key, (new_key(),), replace=False)
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", "keys", "issue", key, path]
+    command = [sys.executable, "-m", "ringpop_py.edge.ctl.ringpopctl", "keys", "issue", key, path]
     subprocess.run([*command, "--name", "job"], check=True, capture_output=True, timeout=60)
     return path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.edge.cli.ringpopctl import main
+from ringpop_py.edge.ctl.ringpopctl import main
 from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 from tests.e2e.shuffle.cluster import until

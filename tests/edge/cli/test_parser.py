@@ -14,7 +14,7 @@ from ringpop_py.edge.cli import commands
 
 MODULES = {
     "ringpopd": "ringpop_py.edge.cli.ringpopd",
-    "ringpopctl": "ringpop_py.edge.cli.ringpopctl",
+    "ringpopctl": "ringpop_py.edge.ctl.ringpopctl",
     "ringpop-pipeline": "ringpop_py.cli.pipeline",
     "ringpop-sim": "ringpop_sim.cli",
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringpop_py.edge.cli.commands import ExitCode
-from ringpop_py.edge.cli.ringpopctl import CHECK_USAGE, damping_text, main
+from ringpop_py.edge.ctl.ringpopctl import CHECK_USAGE, damping_text, main
 
 STEADY: dict[str, Any] = {
     "name": "a",

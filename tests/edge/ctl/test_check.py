@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ringpop_py.edge.cli.check import _output, check
 from ringpop_py.edge.cli.commands import members_said
 from ringpop_py.edge.console.problems import CRITICAL, WARNING, Problem
+from ringpop_py.edge.ctl.check import _output, check
 
 
 def test_the_first_line_is_the_worst_and_the_exit_code_says_so() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_py.edge.cli.ringpopctl import main
+from ringpop_py.edge.ctl.ringpopctl import main
 from ringpop_py.net.security.credentials import KeyCredentials
 from ringpop_py.net.security.identity import Identity, Role, identity_in
 from ringpop_py.net.security.keys import read_keys, read_revoked

@@ -17,8 +17,6 @@ from ringpop_py.base.errors import (
     ShuffleUnavailable,
 )
 from ringpop_py.client.lines.trust import KEY_VARIABLE
-from ringpop_py.edge.cli import history, keys, keyspaces, look, shuffles, streams
-from ringpop_py.edge.cli.check import check
 from ringpop_py.edge.cli.commands import (
     Aborted,
     ExitCode,
@@ -34,8 +32,10 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.cli.views import drain, views, wait_for
 from ringpop_py.edge.console.problems import CLOCK_S
+from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams
+from ringpop_py.edge.ctl.check import check
+from ringpop_py.edge.ctl.views import drain, views, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ringpop_py.edge.cli import keyspaces
 from ringpop_py.edge.cli.commands import ExitCode
-from ringpop_py.edge.cli.keyspaces import (
+from ringpop_py.edge.ctl import keyspaces
+from ringpop_py.edge.ctl.keyspaces import (
     checkpoints_text,
     exit_code_of,
     partitions_text,

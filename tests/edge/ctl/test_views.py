@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringpop_py.base.address import Address
 from ringpop_py.client.sync.client import Client
-from ringpop_py.edge.cli.views import WaitProgress, status_after, why_not_settled
+from ringpop_py.edge.ctl.views import WaitProgress, status_after, why_not_settled
 
 if TYPE_CHECKING:
     import pytest
