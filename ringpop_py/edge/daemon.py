@@ -41,8 +41,8 @@ from ringpop_py.net.transport.link import CONNECTION
 from ringpop_py.net.transport.tcp import TcpNetwork
 from ringpop_py.net.transport.unix import UnixListener
 from ringpop_py.net.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
-from ringpop_py.node.disks import Disks
 from ringpop_py.node.ringpop import Ringpop
+from ringpop_py.node.signals.disks import Disks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -171,7 +171,7 @@ async def _running(
     resolver = _hosts_resolver(advertised.host) if by_tcp else None
     node = _node_for(config, advertised, opened)
     ringpop = Ringpop(config, channel, node, opened, resolver, credentials)
-    ringpop.disks = _disks_of(config)
+    ringpop.signals.disks = _disks_of(config)
     channel.knows_host = lambda host: (
         is_this_machine(host) or any(member.host == host for member in ringpop.members)
     )

@@ -34,7 +34,7 @@ from ringpop_py.base.errors import (
     PeerFailed,
     PeerSilent,
 )
-from ringpop_py.base.metering import Histogram
+from ringpop_py.base.metering import Histogram, Recent
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.messages import (
     Answered,
@@ -53,7 +53,7 @@ from ringpop_py.net.security.identity import Role
 from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.net.wire.codec import Codec, codec_for, endpoint_of
-from ringpop_py.node.reach import Reach
+from ringpop_py.node.signals.reach import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 INBOX_MAX: Final = 10_000
 MICROSECONDS: Final = 1_000_000
 
+LATE_S: Final = 0.05
+"""From how many seconds on the event loop is late."""
 REASON_CHARACTERS_MAX: Final = 500
 LEFT_OUT_MAX: Final = 8
 """How many parts that were left out of one message are reported; further ones are not."""
@@ -115,6 +117,7 @@ class NodeDriver:
         digest: returns what becomes `Node.digest` before each turn.
         reach: the results of our pings.
         lateness: how late the event loop woke the node for its deadlines.
+        punctual: how often that was in time, and late, in the last ten seconds.
     """
 
     def __init__(
@@ -130,6 +133,7 @@ class NodeDriver:
         self.digest: Callable[[], int] = lambda: 0
         self.reach = Reach(lambda: {member.address for member in node.members})
         self.lateness = Histogram()
+        self.punctual = Recent(1.0, 10, 2)
         self._observe = observe
         self._suspended_us = suspended_us
         self._suspended_seen_us = suspended_us()
@@ -186,6 +190,7 @@ class NodeDriver:
         late_s = trio.current_time() - sleep.deadline
         if late_s >= 0:
             self.lateness.observe(late_s)
+            self.punctual.note(late_s >= LATE_S, trio.current_time())
         # A deadline or an input has come: tasks with bytes to read read them first.
         await trio.lowlevel.checkpoint()
 
@@ -290,7 +295,7 @@ class NodeDriver:
         def done(outcome: Answer | CallError) -> None:
             if isinstance(request, Ping):
                 if isinstance(outcome, CallError):
-                    self.reach.failed(effect.to, _reason_of(outcome))
+                    self.reach.failed(effect.to, _reason_of(outcome), str(outcome))
                 else:
                     self.reach.answered(effect.to, trio.current_time() - began_at)
             self._put(self._ended(effect, outcome))

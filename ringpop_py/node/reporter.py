@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -13,6 +13,7 @@ from ringpop_py.base.texts import printable
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import STORE_LABEL
 from ringpop_py.member.swim.records import is_fact, record_of, record_of_burst, text_of
+from ringpop_py.member.swim.timers import SECOND_US
 from ringpop_py.node.events import EventLog, LoggedTroubles
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.records import Record
 
 STRANGER: Final = "stranger"
+RECENT_MAX: Final = 64
+"""How many stalls, and how many troubles, are kept to be told on request."""
 CHANGES_LOGGED_MAX: Final = 50
 """How many changes of members in one message have a line each; more are logged as one line."""
 CLOCK_DIFFERS_S: Final = 10.0
@@ -46,12 +49,16 @@ class Reporter:
 
     Attributes:
         events: the last facts.
+        stalls: when this node did not run, and for how many seconds.
+        troubles: when it misunderstood which peer, and how.
         status_changes: how often a member came to each status.
     """
 
     def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
         self.events = EventLog()
         self.status_changes: Counter[Status] = Counter()
+        self.stalls: deque[tuple[float, float]] = deque(maxlen=RECENT_MAX)
+        self.troubles: deque[tuple[float, str, str]] = deque(maxlen=RECENT_MAX)
         self._name = name
         self._cluster = cluster
         self._store = store
@@ -69,6 +76,10 @@ class Reporter:
         """Keep *effect* if it is a fact, and log it; of a burst of changes, log only warnings."""
         if not is_fact(effect):
             return
+        if isinstance(effect, fx.Stalled):
+            self.stalls.append((time.time(), effect.for_us / SECOND_US))
+        elif isinstance(effect, fx.PeerTrouble):
+            self.troubles.append((time.time(), effect.peer, effect.reason))
         if isinstance(effect, fx.StatusChanged):
             self._compare_stores(effect.member)
             if effect.before is None or effect.before.status is not effect.member.status:

@@ -20,13 +20,16 @@ from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.security.permits import check_name
 from ringpop_py.node.batches import BatchHandler
-from ringpop_py.node.disks import Disks
 from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
 from ringpop_py.node.labels import OwnLabels
 from ringpop_py.node.mark import ReplayMark
 from ringpop_py.node.readiness import Readiness
 from ringpop_py.node.reporter import Reporter
+from ringpop_py.node.signals.disks import Disks
+from ringpop_py.node.signals.knocks import Knocks
+from ringpop_py.node.signals.signals import Signals
+from ringpop_py.node.signals.strain import Strain
 from ringpop_py.route.proxy.application import Application
 from ringpop_py.route.proxy.forward import Proxy
 from ringpop_py.route.proxy.key_groups import KEYS_MAX, checked_many, checked_request
@@ -98,7 +101,7 @@ class Ringpop:
         placement: makes the ring.
         shuffles: the process beside this one that runs them, if there is one.
         dataflows: those that were started here; None if none was.
-        disks: those that this node uses; `open_ringpop` sets it.
+        signals: what an operator is told of this node's peers and of its machine.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
 
@@ -119,7 +122,6 @@ class Ringpop:
         self.http_in_address: Address | None = None
         self.shuffles: ShufflesBeside | None = None
         self.dataflows: DataflowsBeside | None = None
-        self.disks = Disks({})
         self.credentials = credentials
         self.placement = Placement(node)
         self.ring = self.placement.ring
@@ -129,6 +131,12 @@ class Ringpop:
         self.events = self.reporter.events
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
+        self.signals = Signals(
+            self.driver.reach,
+            Strain(self.driver.punctual, self.reporter.stalls),
+            Knocks(channel),
+            Disks({}),
+        )
         resolver = resolver and resolver._replace(is_member=self._has_address)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
         mark = ReplayMark(always=config.http_in is None)

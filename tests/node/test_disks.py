@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ringpop_py.node import disks
-from ringpop_py.node.disks import Disks
+from ringpop_py.node.signals import disks
+from ringpop_py.node.signals.disks import Disks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -406,6 +406,8 @@ class Config(Checked):
             not in memory. No other process may use the folder; it is emptied at each start.
         drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
             aborts them immediately.
+        expect: how many members the cluster should have, for `ringpopctl check` and the console: a
+            side of a split then knows what it has lost. No decision of nodes depends on it.
         http_in: the address at which requests for the application come in, to be answered by the
             owners of their keys; port 0 picks a free one. It needs *app_url* and *http_in_key*.
         http_in_key: where the key of such a request is (`ringpop_py.edge.entry.keys.KINDS`).
@@ -458,6 +460,7 @@ class Config(Checked):
     create_store: bool = False
     entries_folder: str | None = None
     drain_timeout_s: float = ruled(30.0, DELAY)
+    expect: int | None = ruled(None, rules.whole(1).or_none())
     gossip: GossipConfig = _LAN
     proxy: ProxyConfig = ProxyConfig()
     entry: EntryConfig = EntryConfig()

@@ -5,13 +5,16 @@ Fields that are not named here are left as they came.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from ringpop_py.base.values.declared import Meta, Named, Natural, Text, convert
 from ringpop_py.base.values.packed import a_map
 
 Instant = Annotated[float, Meta(ge=0, le=1e11)]
 """Seconds, of the wall clock."""
+Share = Annotated[float, Meta(ge=0, le=1.001)]
+Outcomes = tuple[Natural, Natural, Natural]
+"""How many pings were answered in time, late, and never."""
 TEXT_CHARACTERS_MAX = 1_000
 Short = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
 
@@ -35,6 +38,7 @@ class NodeAccount(Named, frozen=True):
     proxy: ProxyAccount
     store: Short | None = None
     keys: tuple[Short, ...] = ()
+    expected: Natural | None = None
 
 
 class DiskAccount(Named, frozen=True):
@@ -47,6 +51,24 @@ class DiskAccount(Named, frozen=True):
     total_bytes: Natural | None = None
 
 
+class StrainAccount(Named, frozen=True):
+    """Whether a node gets the processor time that it needs, in the answer of ``/admin/checkup``."""
+
+    woken: Natural
+    late: Natural
+    stalled_s: Annotated[float, Meta(ge=0, le=1e6)]
+    waiting: Share | None
+    stolen: Share | None
+
+
+class StrangerAccount(Named, frozen=True):
+    """A peer that a node misunderstood, in the answer of ``/admin/checkup``."""
+
+    peer: Short
+    why: Short
+    count: Natural
+
+
 class CheckupAccount(Named, frozen=True):
     """The answer of ``/admin/checkup``."""
 
@@ -56,8 +78,11 @@ class CheckupAccount(Named, frozen=True):
     disks: Annotated[tuple[DiskAccount, ...], Meta(max_length=16)]
     store_trouble: Text = ""
     flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
+    store_trouble_kind: Short = ""
     application_trouble: Text = ""
     connections_refused: Natural = 0
+    strain: StrainAccount | None = None
+    strangers: Annotated[tuple[StrangerAccount, ...], Meta(max_length=100)] = ()
 
 
 class PingAccount(Named, frozen=True):
@@ -68,6 +93,11 @@ class PingAccount(Named, frozen=True):
     failed_at: Instant
     failure: Short
     round_trip_s: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    failing_since: Instant = 0.0
+    words: Short = ""
+    last_10_s: Outcomes = (0, 0, 0)
+    last_300_s: Outcomes = (0, 0, 0)
+    tcp: Literal["", "refused", "accepted", "silent"] = ""
 
 
 class ReachAccount(Named, frozen=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import resource
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import asdict
 from ringpop_py.edge.admin.accounts import TEXT_CHARACTERS_MAX
+from ringpop_py.member.swim.member import Status
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
@@ -21,29 +23,47 @@ SPLITS_MAX: Final = 4_000
 """The most splits of streams of a node that are shown."""
 
 
+DOUBTED: Final = (Status.ALIVE, Status.SUSPECT, Status.FAULTY)
+"""The statuses of members of which it is asked, if pings fail, what their machines do."""
+STRANGE_S: Final = 30.0
+"""For how many seconds a node says that it misunderstood a peer."""
 TROUBLES_MAX: Final = 20
 """The most troubles of streams and dataflows of a node that are shown."""
 
 
-def reach(ringpop: Ringpop, _value: object) -> object:
-    """Return the outcomes of this node's pings, by member."""
-    rows: list[dict[str, Any]] = []
-    for member in ringpop.members:
-        row = ringpop.driver.reach.peers.get(member.address)
-        if row is None or member.name == ringpop.name:
-            continue
-        rows.append(
-            {
-                "name": member.name,
-                "answered": row.answered,
-                "failed": row.failed,
-                "round_trip_s": row.round_trip_s,
-                "answered_at": row.answered_at,
-                "failed_at": row.failed_at,
-                "failure": row.failure,
-            }
-        )
-    return {"source": ringpop.name, "at": time.time(), "pings": rows}
+async def reach(ringpop: Ringpop, _value: object) -> object:
+    """Return the outcomes of this node's pings, by member, and what machines in trouble do.
+
+    ``last_10_s`` and ``last_300_s`` count the pings that were answered in time, late, and never.
+    """
+    now = time.time()
+    told = [
+        (member, row)
+        for member in ringpop.members
+        if (row := ringpop.signals.reach.peers.get(member.address)) and member.name != ringpop.name
+    ]
+    doubted = [
+        member.address for member, row in told if row.failing_since and member.status in DOUBTED
+    ]
+    knocks = await ringpop.signals.knocks.at(doubted)
+    rows: list[dict[str, Any]] = [
+        {
+            "name": member.name,
+            "answered": row.answered,
+            "failed": row.failed,
+            "round_trip_s": row.round_trip_s,
+            "answered_at": row.answered_at,
+            "failed_at": row.failed_at,
+            "failing_since": row.failing_since,
+            "failure": row.failure,
+            "words": row.words,
+            "last_10_s": row.seconds.sums(now),
+            "last_300_s": row.minutes.sums(now),
+            "tcp": knocks.get(member.address, ""),
+        }
+        for member, row in told
+    ]
+    return {"source": ringpop.name, "at": now, "pings": rows}
 
 
 async def checkup(ringpop: Ringpop, _value: object) -> object:
@@ -55,13 +75,26 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "health_score": ringpop.node.health_score,
         "log_lines_lost": log.lost_count,
         "connections_refused": ringpop.channel.links.refused_count,
+        "strain": ringpop.signals.strain.told(),
+        "strangers": _strangers(ringpop),
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
         "store_trouble": "" if store is None else store.trouble,
+        "store_trouble_kind": "" if store is None else store.trouble_kind,
         "application_trouble": ringpop.readiness.application_trouble[:TEXT_CHARACTERS_MAX],
         "flow_troubles": _flow_troubles(ringpop),
-        "disks": await ringpop.disks.usage(),
+        "disks": await ringpop.signals.disks.usage(),
     }
+
+
+def _strangers(ringpop: Ringpop) -> list[dict[str, Any]]:
+    """Return the peers that this node misunderstood in the last `STRANGE_S`, and why."""
+    began = time.time() - STRANGE_S
+    recent = [(peer, why) for at, peer, why in ringpop.reporter.troubles if at >= began]
+    return [
+        {"peer": peer[:TEXT_CHARACTERS_MAX], "why": why[:TEXT_CHARACTERS_MAX], "count": count}
+        for (peer, why), count in Counter(recent).most_common(TROUBLES_MAX)
+    ]
 
 
 def work(ringpop: Ringpop, _value: object) -> object:

@@ -219,6 +219,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "version": package_version(),
         "pid": os.getpid(),
         "ready": node.ready,
+        "expected": ringpop.config.expect,
         "silent_hosts": ringpop.silent_hosts(),
         "store": dict(node.local.labels).get(STORE_LABEL),
         "keys": [] if ringpop.credentials is None else list(ringpop.credentials.key_ids),

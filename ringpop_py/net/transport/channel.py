@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
@@ -62,6 +62,9 @@ IDLE_S: Final = 1.0
 """For how many seconds a connection must have been unused to make room for another."""
 EVICTED_SHARE: Final = 64
 """Once in `IDLE_S`, one connection in this many may make room."""
+KNOCK_S: Final = 0.5
+"""The seconds in which a machine that is there accepts or refuses a connection."""
+Knock = Literal["refused", "accepted", "silent"]
 LINGER_S: Final = 0.25
 """The seconds for which `Channel.say_goodbye` waits for peers to close, too; some never do."""
 MORE_ROOM: Final = "find who connects so often, or raise the limit"
@@ -308,6 +311,20 @@ class Channel:
                 await self._run(link, stream)
         finally:
             link.end()
+
+    async def knock(self, at: Address) -> Knock:
+        """Return what the machine *at* does with a connection, whatever its process does."""
+        # The system accepts for a process that hangs, which would shake no hands.
+        network: Network = getattr(self._network, "inner", self._network)
+        try:
+            with trio.fail_after(KNOCK_S):
+                stream = await network.connect(at, origin=self.host_port)
+        except ConnectionRefusedError:
+            return "refused"
+        except (OSError, trio.TooSlowError):
+            return "silent"
+        stream.close()
+        return "accepted"
 
     # Serving.
 

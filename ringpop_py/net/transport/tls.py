@@ -237,6 +237,9 @@ class TlsNetwork:
     Args:
         accept_plain: whether connections without TLS are accepted as well.
         dial_plain: whether connections are made without TLS: while members without keys are left.
+
+    Attributes:
+        inner: makes connections without TLS.
     """
 
     def __init__(
@@ -247,14 +250,14 @@ class TlsNetwork:
         accept_plain: bool = False,
         dial_plain: bool = False,
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._credentials = credentials
         self._accept_plain = accept_plain
         self._dial_plain = dial_plain
 
     async def listen(self, address: Address) -> list[Listener]:
         """See `Network`."""
-        listeners = await self._inner.listen(address)
+        listeners = await self.inner.listen(address)
         return [
             TlsListener(each, self._credentials, accept_plain=self._accept_plain)
             for each in listeners
@@ -262,7 +265,7 @@ class TlsNetwork:
 
     async def connect(self, to: Address, *, origin: Address | None) -> Stream:
         """See `Network`."""
-        inner = await self._inner.connect(to, origin=origin)
+        inner = await self.inner.connect(to, origin=origin)
         if self._dial_plain:
             return inner
         try:

@@ -30,6 +30,7 @@ class MeteredStore:
         seconds: how long each verb took, whether it failed or not.
         failed: how often each verb has failed.
         trouble: why the last put failed; empty if it did not.
+        trouble_kind: the code of that error.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -38,7 +39,7 @@ class MeteredStore:
         self.in_memory = inner.in_memory
         self.seconds = {verb: Histogram() for verb in VERBS}
         self.failed: Counter[str] = Counter()
-        self.trouble = ""
+        self.trouble = self.trouble_kind = ""
         self._lock = Lock()  # verbs run in several threads
         self.get = inner.get if inner.quick else self._get
 
@@ -47,9 +48,9 @@ class MeteredStore:
         try:
             put = self._timed(PUT, lambda: self.inner.put_if_absent(key, value))
         except StoreUnavailable as error:
-            self.trouble = str(error)
+            self.trouble, self.trouble_kind = str(error), error.code
             raise
-        self.trouble = ""
+        self.trouble = self.trouble_kind = ""
         return put
 
     def _get(self, key: str) -> bytes | None:

@@ -18,7 +18,7 @@ from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin import endpoints
 from ringpop_py.edge.web import metrics
 from ringpop_py.edge.web.metrics import NodeMetrics
-from ringpop_py.node.reach import EXTRA_MAX, Reach
+from ringpop_py.node.signals.reach import EXTRA_MAX, Reach
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.stores.metered import MeteredStore
 from ringpop_py.testing import MemoryNetwork

@@ -1,0 +1,77 @@
+"""Whether this node gets the processor time that it needs, by itself and by the system."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ringpop_py.base.metering import Recent
+
+STALLS_S: Final = 30.0
+"""For how many seconds the node says that it did not run."""
+PRESSURE: Final = Path("/proc/pressure/cpu")
+STAT: Final = Path("/proc/stat")
+STEAL: Final = 7
+"""The place of the stolen time among those of a processor (proc(5))."""
+
+
+class Strain:
+    """See the module. The share of stolen time is that since the last question.
+
+    Args:
+        punctual: how often the event loop woke the node in time, and late.
+        stalls: when the node did not run, and for how many seconds.
+        root: of the file system with the system's figures; they are None where it has not got them.
+    """
+
+    def __init__(
+        self,
+        punctual: Recent,
+        stalls: Collection[tuple[float, float]],
+        root: Path = Path("/"),
+    ) -> None:
+        self._punctual, self._stalls, self._root = punctual, stalls, root
+        self._ticks = self._read_ticks()
+
+    def told(self) -> dict[str, Any]:
+        """Return how often the event loop ran and was late in the last ten seconds, and the rest.
+
+        ``stalled_s`` is for how long the process did not run in the last `STALLS_S`, ``waiting``
+        the share of the last ten seconds in which a process of this machine waited for a processor,
+        and ``stolen`` the share of their time that the host of this virtual machine took.
+        """
+        on_time, late = self._punctual.sums(trio.current_time())
+        began = time.time() - STALLS_S
+        stalled_s = sum(lasted_s for at, lasted_s in self._stalls if at >= began)
+        before, self._ticks = self._ticks, self._read_ticks()
+        spent, stolen = (now - then for now, then in zip(self._ticks, before, strict=True))
+        return {
+            "woken": on_time + late,
+            "late": late,
+            "stalled_s": round(stalled_s, 3),
+            "waiting": self._waiting(),
+            "stolen": round(stolen / spent, 3) if spent > 0 else None,
+        }
+
+    def _waiting(self) -> float | None:
+        # some avg10=1.53 avg60=1.87 avg300=2.07 total=186371853
+        words = self._text(PRESSURE).split()
+        shares = [word for word in words if word.startswith("avg10=")]
+        return float(shares[0].removeprefix("avg10=")) / 100 if shares else None
+
+    def _read_ticks(self) -> tuple[int, int]:
+        """Return all time of the processors, and what of it was stolen."""
+        times = [int(word) for word in self._text(STAT).partition("\n")[0].split()[1:]]
+        return sum(times[: STEAL + 1]), times[STEAL] if len(times) > STEAL else 0
+
+    def _text(self, path: Path) -> str:
+        try:
+            return (self._root / path.relative_to("/")).read_text(encoding="ascii")
+        except OSError:
+            return ""
