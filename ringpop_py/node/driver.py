@@ -34,7 +34,6 @@ from ringpop_py.base.errors import (
     PeerFailed,
     PeerSilent,
 )
-from ringpop_py.base.metering import Histogram, Recent
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.messages import (
     Answered,
@@ -54,6 +53,7 @@ from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.net.wire.codec import Codec, codec_for, endpoint_of
 from ringpop_py.node.signals.reach import Reach
+from ringpop_py.node.signals.strain import Lateness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 INBOX_MAX: Final = 10_000
 MICROSECONDS: Final = 1_000_000
 
-LATE_S: Final = 0.05
-"""From how many seconds on the event loop is late."""
 REASON_CHARACTERS_MAX: Final = 500
 LEFT_OUT_MAX: Final = 8
 """How many parts that were left out of one message are reported; further ones are not."""
@@ -117,7 +115,6 @@ class NodeDriver:
         digest: returns what becomes `Node.digest` before each turn.
         reach: the results of our pings.
         lateness: how late the event loop woke the node for its deadlines.
-        punctual: how often that was in time, and late, in the last ten seconds.
     """
 
     def __init__(
@@ -132,8 +129,7 @@ class NodeDriver:
         self._channel = channel
         self.digest: Callable[[], int] = lambda: 0
         self.reach = Reach(lambda: {member.address for member in node.members})
-        self.lateness = Histogram()
-        self.punctual = Recent(1.0, 10, 2)
+        self.lateness = Lateness()
         self._observe = observe
         self._suspended_us = suspended_us
         self._suspended_seen_us = suspended_us()
@@ -189,8 +185,7 @@ class NodeDriver:
                 raise self._end
         late_s = trio.current_time() - sleep.deadline
         if late_s >= 0:
-            self.lateness.observe(late_s)
-            self.punctual.note(late_s >= LATE_S, trio.current_time())
+            self.lateness.observe(late_s, trio.current_time())
         # A deadline or an input has come: tasks with bytes to read read them first.
         await trio.lowlevel.checkpoint()
 

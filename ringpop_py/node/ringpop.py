@@ -125,18 +125,12 @@ class Ringpop:
         self.credentials = credentials
         self.placement = Placement(node)
         self.ring = self.placement.ring
-        self.reporter = Reporter(
-            node.local.name, config.cluster, None if store is None else store.id
-        )
+        self.reporter = Reporter(node.local.name, config.cluster, store and store.id)
         self.events = self.reporter.events
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
-        self.signals = Signals(
-            self.driver.reach,
-            Strain(self.driver.punctual, self.reporter.stalls),
-            Knocks(channel),
-            Disks({}),
-        )
+        strain = Strain(self.driver.lateness, self.reporter.stalls)
+        self.signals = Signals(self.driver.reach, strain, Knocks(channel), Disks({}))
         resolver = resolver and resolver._replace(is_member=self._has_address)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
         mark = ReplayMark(always=config.http_in is None)

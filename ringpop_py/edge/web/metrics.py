@@ -107,7 +107,7 @@ class NodeMetrics:
         text = "How slow this node takes itself for; 0 is healthy."
         yield _one("ringpop_health_score", text, ringpop.node.health_score)
         text = "How late the event loop woke the node for its deadlines."
-        yield _histogram("ringpop_loop_lateness_seconds", text, {(): driver.lateness})
+        yield _histogram("ringpop_loop_lateness_seconds", text, {(): driver.lateness.seconds})
         text = "Round trips of pings that were answered."
         yield _histogram("ringpop_ping_seconds", text, {(): driver.reach.round_trips})
         text = "Events of the gossip protocol."

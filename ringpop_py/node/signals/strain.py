@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from ringpop_py.base.metering import Histogram, Recent
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ringpop_py.base.metering import Recent
-
+LATE_S: Final = 0.05
+"""From how many seconds on an event loop is late."""
 STALLS_S: Final = 30.0
 """For how many seconds the node says that it did not run."""
 PRESSURE: Final = Path("/proc/pressure/cpu")
@@ -21,22 +23,41 @@ STEAL: Final = 7
 """The place of the stolen time among those of a processor (proc(5))."""
 
 
+class Lateness:
+    """How late an event loop is when it wakes a node for its deadlines.
+
+    Attributes:
+        seconds: all of it.
+        recent: how often it was in time, and late, in the last ten seconds.
+    """
+
+    __slots__ = ("recent", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = Histogram()
+        self.recent = Recent(1.0, 10, 2)
+
+    def observe(self, late_s: float, now: float) -> None:
+        """Count that the loop was *late_s* late at *now*."""
+        self.seconds.observe(late_s)
+        self.recent.note(late_s >= LATE_S, now)
+
+
 class Strain:
     """See the module. The share of stolen time is that since the last question.
 
     Args:
-        punctual: how often the event loop woke the node in time, and late.
         stalls: when the node did not run, and for how many seconds.
         root: of the file system with the system's figures; they are None where it has not got them.
     """
 
     def __init__(
         self,
-        punctual: Recent,
+        lateness: Lateness,
         stalls: Collection[tuple[float, float]],
         root: Path = Path("/"),
     ) -> None:
-        self._punctual, self._stalls, self._root = punctual, stalls, root
+        self._lateness, self._stalls, self._root = lateness, stalls, root
         self._ticks = self._read_ticks()
 
     def told(self) -> dict[str, Any]:
@@ -46,7 +67,7 @@ class Strain:
         the share of the last ten seconds in which a process of this machine waited for a processor,
         and ``stolen`` the share of their time that the host of this virtual machine took.
         """
-        on_time, late = self._punctual.sums(trio.current_time())
+        on_time, late = self._lateness.recent.sums(trio.current_time())
         began = time.time() - STALLS_S
         stalled_s = sum(lasted_s for at, lasted_s in self._stalls if at >= began)
         before, self._ticks = self._ticks, self._read_ticks()
