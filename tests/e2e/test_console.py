@@ -136,7 +136,7 @@ def test_one_is_killed_and_one_is_paused(cluster: LocalCluster, page: Page) -> N
     victim.kill()
     cluster.wait_status(victim, {"faulty"}, cluster[0])
     assert page.shows("head", "1 faulty") < SHOWN_S
-    assert page.shows("problems", f"faulty: {victim.name}") < SHOWN_S
+    assert page.shows("problems", f"{victim.name} is gone") < SHOWN_S
     assert page.shows("events", f"{victim.name} suspect -> faulty") < SHOWN_S
     assert page.count("#timeline rect.faulty") == 1
     page.picture("killed")

@@ -1,1 +1,1 @@
-"""What people look at: what is wrong with a cluster, its pictures, and the page."""
+"""What people look at: the pictures of a cluster, and the page."""

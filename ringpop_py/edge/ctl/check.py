@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.base.errors import ApplicationError, CallError
 from ringpop_py.base.texts import printable
 from ringpop_py.edge.cli.commands import Output, members_said
-from ringpop_py.edge.console.problems import (
-    CRITICAL,
-    LEVELS,
-    OK,
-    Problem,
-    Seen,
-    problems_in,
-    views_of,
-)
+from ringpop_py.edge.judge.judge import problems_in
+from ringpop_py.edge.judge.problems import CRITICAL, LEVELS, OK, Problem, Seen, views_of
 
 if TYPE_CHECKING:
     import argparse
@@ -30,8 +23,8 @@ def check(client: Client, options: argparse.Namespace) -> Output:
         seen = gather(client)
     except (CallError, ApplicationError) as error:
         return _output([Problem(CRITICAL, "node", f"{client.peer}: {error}")], 0)
-    found = sorted(problems_in(seen, members=options.members, clock_s=options.clock))
-    return _output(found[::-1], sum(row["in_ring"] for row in seen.rows))
+    found = problems_in(seen, members=options.members, clock_s=options.clock)
+    return _output(found, sum(row["in_ring"] for row in seen.rows))
 
 
 AGAIN_S: Final = 1.0
@@ -45,21 +38,22 @@ def _output(problems: list[Problem], members: int) -> Output:
     head = f"ringpop {LEVELS[worst]}: "
     texts = [printable(each.text) for each in problems]  # parts of them come from other nodes
     head += f"{members} members, nothing is wrong" if not problems else texts[0]
-    lines = [
-        f"{LEVELS[each.level]:<8}  {each.check:<10}  {text}"
-        for each, text in zip(problems, texts, strict=True)
-    ]
+    lines: list[str] = []
+    for each, text in zip(problems, texts, strict=True):
+        lines.append(f"{LEVELS[each.level]:<8}  {each.cause:<15}  {text}")
+        lines += [f"{'seen:':>25}  {printable(seen)}" for seen in each.evidence]
+        lines += [f"{'next:':>25}  {printable(each.next)}"] if each.next else []
     value = {
         "status": LEVELS[worst].lower(),
         "members": members,
-        "problems": [{**each._asdict(), "level": LEVELS[each.level].lower()} for each in problems],
+        "problems": [each.told() for each in problems],
     }
     return Output(value, "\n".join([head, *lines]), worst)
 
 
 def gather(client: Client) -> Seen:
     """Ask all members that *client*'s node sees. Raises CallError, ApplicationError."""
-    value = members_said(client, "node", "checkup", "settings", "keyspaces")
+    value = members_said(client, "node", "reach", "checkup", "settings", "keyspaces")
     seen = Seen(value["members"], silent=value["silent"])
     for name, said in value["said"].items():
         seen.note(name, said)

@@ -32,10 +32,10 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.console.problems import CLOCK_S
 from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams
 from ringpop_py.edge.ctl.check import check
 from ringpop_py.edge.ctl.views import drain, views, wait_for
+from ringpop_py.edge.judge.judge import CLOCK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,8 @@ from ringpop_py.edge.admin import endpoints
 from ringpop_py.edge.admin.answers import summary_of
 from ringpop_py.edge.admin.census import REACHABLE, Census, Section
 from ringpop_py.edge.console.pictures import STEP_S
-from ringpop_py.edge.console.problems import LEVELS, Seen, problems_in, views_of
+from ringpop_py.edge.judge.judge import problems_in
+from ringpop_py.edge.judge.problems import Seen, views_of
 from ringpop_py.edge.web import activity
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.records import text_of
@@ -194,6 +195,7 @@ class Overview:
         self._seen.rows = [
             {
                 "name": member.name,
+                "address": str(member.address),
                 "status": member.status.label,
                 "damped": member.damped,
                 "draining": member.draining,
@@ -209,7 +211,6 @@ class Overview:
                 "pings": self._matrix([m.name for m in members if m.status in REACHABLE]),
             }
         self._shown = shown
-        problems = sorted(problems_in(self._seen), reverse=True)
         return {
             "head": {
                 "node": ringpop.name,
@@ -219,7 +220,7 @@ class Overview:
                 "views": len(views_of(self._seen)) if self._seen.views_differ else 1,
                 "ring_checksum": str(ringpop.ring.checksum),
             },
-            "problems": [[LEVELS[level].lower(), check, text] for level, check, text in problems],
+            "problems": [problem.told() for problem in problems_in(self._seen)],
             "members": before["members"],
             "pings": before["pings"],
             "moves": self._moves[::-1],

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.console.page import still_of
-from ringpop_py.edge.console.problems import LEVELS, Seen, problems_in
+from ringpop_py.edge.judge.judge import problems_in
+from ringpop_py.edge.judge.problems import CRITICAL, Problem, Seen
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.member.swim.member import Status
 from ringpop_py.member.swim.records import text_of
@@ -136,7 +137,7 @@ class NodeView:
             "events": self._events[-EVENTS_SHOWN:],
         }
 
-    def _problems(self) -> list[list[str]]:
+    def _problems(self) -> list[Line]:
         """Return the simulator's broken invariants, and the problems that a console would find."""
         rows = [
             {
@@ -149,12 +150,15 @@ class NodeView:
         ]
         said = {"ready": True, "version": package_version(), "silent_hosts": {}}
         nodes = {name: {**said, "checksum": sum_} for name, sum_ in self._checksums.items()}
-        found = sorted(problems_in(Seen(rows, nodes)), reverse=True)
         broken = (
-            ["critical", each["invariant"], f"broken at {each['time']:g} s: {each['detail']}"]
+            Problem(
+                CRITICAL,
+                each["invariant"],
+                f"{each['invariant']} was broken at {each['time']:g} s: {each['detail']}",
+            )
             for each in self._broken
         )
-        return [*broken, *([LEVELS[level].lower(), check, text] for level, check, text in found)]
+        return [each.told() for each in (*broken, *problems_in(Seen(rows, nodes)))]
 
     def _weights(self, ring: frozenset[str]) -> dict[str, float]:
         assert self.plan is not None

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from ringpop_py.edge.cli.commands import members_said
-from ringpop_py.edge.console.problems import CRITICAL, WARNING, Problem
 from ringpop_py.edge.ctl.check import _output, check
+from ringpop_py.edge.judge.problems import CRITICAL, WARNING, Problem
 
 
 def test_the_first_line_is_the_worst_and_the_exit_code_says_so() -> None:
@@ -16,8 +16,8 @@ def test_the_first_line_is_the_worst_and_the_exit_code_says_so() -> None:
     assert output.exit_code == CRITICAL
     assert output.text.splitlines() == [
         "ringpop CRITICAL: 2 different views",
-        "CRITICAL  views       2 different views",
-        "WARNING   disk        full",
+        "CRITICAL  views            2 different views",
+        "WARNING   disk             full",
     ]
 
 
@@ -74,5 +74,5 @@ def test_a_member_that_the_asked_node_does_not_reach_is_named_with_its_reason() 
 
     assert output.exit_code == CRITICAL
     assert output.text.splitlines()[1] == (
-        "CRITICAL  members     b does not answer: connection refused"
+        "CRITICAL  members          b does not answer: connection refused"
     )

@@ -182,7 +182,7 @@ async def test_a_changed_part_is_sent_within_two_seconds_and_the_rest_is_not() -
         changed_at = trio.current_time()
         shown = {
             "head": "1 faulty",
-            "problems": "faulty: n3",
+            "problems": "n3 stands still",
             "wheel": "n3 went",
             "timeline": 'class="span faulty"',
             "events": "n3 suspect -&gt; faulty",

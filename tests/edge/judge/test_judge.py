@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ringpop_py.edge.console.problems import CRITICAL, WARNING, Seen, problems_in
+from ringpop_py.edge.judge.judge import problems_in
+from ringpop_py.edge.judge.problems import CRITICAL, WARNING, Problem, Seen
 
 
 def healthy() -> Seen:
@@ -43,13 +44,18 @@ def keyspace(**changes: object) -> dict[str, Any]:
     return {**usual, "failed": [], "damaged": [], "damage": None, "refusal": None, **changes}
 
 
-def only(seen: Seen, **options: Any) -> Any:  # noqa: ANN401 - as `problems_in`
-    [problem] = problems_in(seen, **options)
+def told(found: list[Problem]) -> list[tuple[int, str, str]]:
+    """Return the level, the cause and the text of each problem."""
+    return [(each.level, each.cause, each.text) for each in found]
+
+
+def only(seen: Seen, **options: Any) -> tuple[int, str, str]:  # noqa: ANN401 - as `problems_in`
+    [problem] = told(problems_in(seen, **options))
     return problem
 
 
 def test_where_all_is_well_nothing_is_said() -> None:
-    assert list(problems_in(healthy(), members=3)) == []
+    assert problems_in(healthy(), members=3) == []
 
 
 @pytest.mark.parametrize(("members", "level"), [(4, CRITICAL), (2, WARNING)])
@@ -58,11 +64,12 @@ def test_other_members_than_expected(members: int, level: int) -> None:
     assert found == (level, "members", f"3 members are in the ring, not {members}")
 
 
-@pytest.mark.parametrize("status", ["suspect", "faulty"])
-def test_members_that_are_not_well(status: str) -> None:
+def test_a_member_that_is_suspected() -> None:
     seen = healthy()
-    seen.rows[1] = row("b", status=status)
-    assert only(seen) == (WARNING, "members", f"{status}: b (ringpopctl why b)")
+    seen.rows[1] = row("b", status="suspect")
+    [problem] = problems_in(seen)
+    assert problem[:4] == (WARNING, "members", "suspect: b", ("b",))
+    assert problem.next == "ringpopctl why b"
 
 
 def test_a_member_that_was_taken_out() -> None:
@@ -81,7 +88,7 @@ def test_an_application_that_is_away() -> None:
 def test_a_member_that_has_left_in_good_order_is_not_a_problem() -> None:
     seen = healthy()
     seen.rows.append(row("d", status="leave", draining=True, in_ring=False))
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
 
 
 def test_members_that_do_not_answer_or_have_not_joined() -> None:
@@ -89,7 +96,7 @@ def test_members_that_do_not_answer_or_have_not_joined() -> None:
     seen.silent["b"] = "refused"
     seen.nodes["c"]["ready"] = False
     seen.nodes["c"]["silent_hosts"] = {"h:1": "timeout"}
-    assert sorted(problems_in(seen)) == [
+    assert sorted(told(problems_in(seen))) == [
         (WARNING, "hosts", "the host h:1 does not answer: timeout"),
         (CRITICAL, "members", "b does not answer: refused"),
         (CRITICAL, "members", "not joined yet: c"),
@@ -105,7 +112,7 @@ def test_views_that_differ() -> None:
 def test_partitions_that_nobody_serves_as_most_say() -> None:
     seen = healthy()
     seen.keyspaces["b"] = [keyspace(served=13, waits_for="the store is full")]
-    assert list(problems_in(seen)) == []  # it is behind, or lies
+    assert problems_in(seen) == []  # it is behind, or lies
     seen.keyspaces["c"] = [keyspace(served=13, waits_for="the store is full")]
     level, check, text = only(seen)
     assert (level, check) == (CRITICAL, "partitions")
@@ -119,15 +126,15 @@ def test_partitions_that_cannot_be_read_though_others_take_them_for_served() -> 
     seen.keyspaces["b"] = [
         keyspace(damaged=[3, 5], damage="partition 3 cannot be read: it is gone")
     ]
-    text = "damage in k, met by b: partition 3 cannot be read: it is gone (and 1 more)"
-    assert only(seen) == (CRITICAL, "partitions", text)
+    text = "2 partitions are damaged in k, met by b: partition 3 cannot be read: it is gone"
+    assert only(seen) == (CRITICAL, "damaged", text)
 
 
 def test_a_member_of_an_older_version_says_nothing_of_damage() -> None:
     seen = healthy()
     for name in ("damaged", "damage", "refusal"):
         del seen.keyspaces["b"][0][name]
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
 
 
 def test_a_store_that_refuses_writes_is_no_bug() -> None:
@@ -136,16 +143,18 @@ def test_a_store_that_refuses_writes_is_no_bug() -> None:
     seen.keyspaces["a"] = [keyspace(failed=["b"])]
     seen.keyspaces["b"] = [keyspace(failed=["b"], refusal=refusal)]
     seen.keyspaces["c"] = [keyspace(failed=["b"])]
-    text = f"the store refuses writes of k from b: {refusal}"
-    assert only(seen) == (CRITICAL, "partitions", text)
+    text = f"the store refuses writes, for b: {refusal}"
+    assert only(seen) == (CRITICAL, "store-read-only", text)
 
 
 def test_a_share_that_has_failed() -> None:
     seen = healthy()
     seen.keyspaces["a"] = [keyspace(failed=["b"])]
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
     seen.keyspaces["c"] = [keyspace(failed=["b"])]
-    assert only(seen)[:2] == (CRITICAL, "partitions")
+    assert only(seen)[:2] == (CRITICAL, "bug")
+    seen.rows[1] = row("b", status="leave", in_ring=False)
+    assert problems_in(seen) == []  # it has ended with its member
 
 
 def test_a_ring_without_members() -> None:
@@ -158,9 +167,9 @@ def test_views_are_compared_that_were_asked_for_together_and_differ_for_a_while(
     seen = healthy()
     seen.nodes["b"]["checksum"] = 8
     seen.views_differ = False
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
     seen.views_differ, seen.asked = True, frozenset({"a", "c"})
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
     seen.asked = frozenset({"a", "b"})
     assert only(seen)[:2] == (CRITICAL, "views")
 
@@ -169,7 +178,7 @@ def test_members_that_differ_in_versions_stores_and_settings() -> None:
     seen = healthy()
     seen.nodes["c"] |= {"version": "2.0", "store": "t"}
     seen.settings["c"] = {"period_s": 0.5, "proxy.retries": 3}
-    assert sorted(problems_in(seen)) == [
+    assert sorted(told(problems_in(seen))) == [
         (WARNING, "settings", "members differ in period_s (0.2, 0.5)"),
         (WARNING, "versions", "members have different versions: 1.0: a, b | 2.0: c"),
         (CRITICAL, "stores", "members have different stores: s: a, b | t: c"),
@@ -180,7 +189,7 @@ def test_members_without_a_store_are_no_trouble() -> None:
     seen = healthy()
     seen.nodes["c"]["store"] = None
     del seen.nodes["b"]["store"]  # an older version
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
 
 
 def test_clocks_that_differ_for_certain() -> None:
@@ -188,11 +197,11 @@ def test_clocks_that_differ_for_certain() -> None:
     seen.clocks_s["b"] = 6.0
     assert only(seen) == (
         WARNING,
-        "clocks",
-        "the clock of b is 6.0 s ahead of that of a: correct one",
+        "clock",
+        "the clock of b is 6.0 s ahead of that of a: correct it",
     )
     seen.off_s["b"] = 3.0  # its answer took six seconds, so it may as well be right
-    assert list(problems_in(seen)) == []
+    assert problems_in(seen) == []
 
 
 @pytest.mark.parametrize(
@@ -209,16 +218,38 @@ def test_disks(changes: dict[str, object], level: int, text: str) -> None:
     assert only(seen) == (level, "disk", f"store of a (/data): {text}")
 
 
-def test_a_store_that_takes_no_writes() -> None:
+@pytest.mark.parametrize(
+    ("kind", "why", "cause", "text"),
+    [
+        ("store-full", "/s: quota", "store-full", "the store is full, for a, b: /s: quota"),
+        (
+            "store-refused",
+            "/s: ro",
+            "store-read-only",
+            "the store refuses writes, for a, b: /s: ro",
+        ),
+        ("store-unavailable", "no answer", "store", "the store fails, for a, b: no answer"),
+        ("", "it is gone", "store-deleted", "the store is gone, for a, b: it is gone"),
+    ],
+)
+def test_a_store_that_takes_no_writes_is_one_problem(
+    kind: str, why: str, cause: str, text: str
+) -> None:
     seen = healthy()
-    seen.checkups["b"]["store_trouble"] = "no room"
-    assert only(seen) == (CRITICAL, "store", "the last write of b has failed: no room")
+    for name in ("a", "b"):
+        seen.checkups[name] |= {"store_trouble": why, "store_trouble_kind": kind}
+        seen.keyspaces[name] = [keyspace(refusal=why)]
+    assert only(seen) == (CRITICAL, cause, text)
 
 
 def test_lines_that_were_lost() -> None:
     seen = healthy()
     seen.checkups["a"]["log_lines_lost"] = 3
     assert only(seen) == (WARNING, "log", "a could not write 3 lines of its log")
+    seen.checkups["a"] |= {"at": 1_000.0, "log_lost_at": 950.0}
+    assert only(seen)[1] == "log"
+    seen.checkups["a"]["log_lost_at"] = 900.0
+    assert problems_in(seen) == []  # it was a while ago, and is over
 
 
 def test_connections_that_were_refused() -> None:
@@ -226,3 +257,45 @@ def test_connections_that_were_refused() -> None:
     seen.checkups["b"]["connections_refused"] = 2
     text = "b has refused 2 connections since it began: a limit was reached"
     assert only(seen) == (WARNING, "connections", text)
+    seen.checkups["b"] |= {"at": 1_000.0, "connections_refused_at": 900.0}
+    assert problems_in(seen) == []
+
+
+def test_checkpoints_that_fail() -> None:
+    seen = healthy()
+    seen.keyspaces["b"] = [keyspace(checkpoint_trouble="the object is too large")]
+    text = "checkpoints of k fail at b: the object is too large"
+    assert only(seen) == (WARNING, "checkpoints", text)
+
+
+def test_a_member_may_say_how_many_there_should_be() -> None:
+    seen = healthy()
+    seen.nodes["a"]["expected"] = 5
+    assert only(seen) == (CRITICAL, "members", "3 members are in the ring, not 5")
+
+
+def test_a_process_with_another_key() -> None:
+    seen = healthy()
+    why = "the connection was closed: its certificate is not of a key that is trusted here"
+    for name in ("a", "b"):
+        seen.checkups[name]["strangers"] = [{"peer": "10.0.0.9", "why": why, "count": 7}]
+    level, cause, text = only(seen)
+    assert (level, cause) == (WARNING, "key")
+    assert text == f"a process at 10.0.0.9 is refused by a, b: {why}"
+
+
+def test_a_lost_member_explains_what_comes_of_it() -> None:
+    seen = healthy()
+    seen.rows[1] = row("b", status="faulty", in_ring=False, address="h:1")
+    seen.nodes["a"] |= {"silent_hosts": {"h:1": "refused"}, "expected": 3}
+    del seen.nodes["b"], seen.checkups["b"], seen.keyspaces["b"]
+    for name in ("a", "c"):
+        seen.keyspaces[name] = [keyspace(served=10)]
+    [problem] = problems_in(seen)
+    assert problem.level == CRITICAL
+    assert problem.members == ("b",)
+    assert problem.evidence == (
+        "6 of 16 partitions of k are not served",
+        "2 members are in the ring, not 3",
+        "the host h:1 does not answer: refused",
+    )

@@ -1,0 +1,1 @@
+"""What is wrong with a cluster, by its cause: judged from what members say, without I/O."""
