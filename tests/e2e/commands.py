@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", f"ringpop_py.edge.cli.{module}", *arguments]
+    package = "ctl" if module == "ringpopctl" else "cli"
+    return [sys.executable, "-m", f"ringpop_py.edge.{package}.{module}", *arguments]
 
 
 def run(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -93,6 +93,47 @@ def test_drain_and_undrain(cluster: LocalCluster) -> None:
     assert name in [row["name"] for row in ctl_json(cluster, "ring")["owners"]]
 
 
+def test_a_member_is_drained_by_its_name_through_another(cluster: LocalCluster) -> None:
+    name = cluster[1].name
+    owners = [row["name"] for row in ctl_json(cluster, "ring")["owners"]]
+    dry = ctl(cluster, "drain", name, "--dry-run")
+    assert [row["name"] for row in ctl_json(cluster, "ring")["owners"]] == owners
+
+    drained = ctl(cluster, "drain", name)
+    draining = {m["name"]: m["draining"] for m in ctl_json(cluster, "members", node=1)["members"]}
+    undrained = ctl(cluster, "undrain", name)
+    unknown = ctl(cluster, "leave", f"{name}0")
+
+    assert f"drain {name}: other members take over its " in dry.stdout
+    assert drained.stdout.startswith(f"{name} no longer owns anything")
+    assert [each for each, drains in draining.items() if drains] == [name]
+    assert undrained.returncode == 0
+    assert unknown.returncode == 2
+    assert f"no member is called '{name}0'; did you mean " in unknown.stderr
+
+
+def test_a_member_that_is_gone_is_forced_out_and_one_that_is_alive_is_not(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 3) as three:
+        three.wait_converged()
+        gone, others = three[2].name, three.nodes[:2]
+        alive = ctl(three, "force-leave", gone, "--yes")
+        three[2].kill()
+        three.wait_status(three[2], {"faulty"}, *others)
+        asked = ctl(three, "drain", gone)
+        dry = ctl(three, "reap", "--dry-run")
+        forced = ctl(three, "force-leave", gone, "--yes")
+        three.wait_status(three[2], {"tombstone"}, *others)
+        three[2].start()
+        three.wait_converged()
+
+    assert alive.returncode == 1
+    assert f"{gone} is alive and would come back" in alive.stderr
+    assert asked.returncode == 2
+    assert f"`ringpopctl force-leave {gone}`" in asked.stderr
+    assert dry.stdout.endswith(f"would become tombstones: {gone} (faulty)\n")
+    assert forced.stdout.startswith(f"{gone} was faulty and is a tombstone now")
+
+
 def test_damp_shows_who_flaps_and_clears_it(cluster: LocalCluster) -> None:
     name = cluster[1].name
 
@@ -152,7 +193,7 @@ def test_a_key_is_explained_and_traced(cluster: LocalCluster) -> None:
 
 def test_a_watching_command_shows_its_answer_again_until_ctrl_c(cluster: LocalCluster) -> None:
     for arguments, shown in (
-        (("top",), ("members", "requests")),
+        (("top", "--sort", "cpu"), ("members", "requests")),
         (("members", "--watch", "0.1"), ("members", "incarnation")),
     ):
         command = command_of("ringpopctl", "--peer", cluster[0].name)

@@ -25,7 +25,7 @@ from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin import checkup
 from ringpop_py.edge.admin.census import Census
 from ringpop_py.edge.admin.traces import Traces
-from ringpop_py.member.swim.member import STORE_LABEL
+from ringpop_py.member.swim.member import STORE_LABEL, Status
 from ringpop_py.net.security.identity import Role
 from ringpop_py.net.security.permits import signed
 from ringpop_py.net.transport.deadlines import now_us
@@ -64,6 +64,10 @@ Endpoint = Callable[["Ringpop", Any], object]
 
 class _OfMember(Named, frozen=True):
     name: Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
+
+
+class _ForceLeave(_OfMember, frozen=True):
+    dry_run: bool = False
 
 
 class _DampShow(Named, frozen=True):
@@ -415,6 +419,31 @@ async def _reap(ringpop: Ringpop, _value: object) -> object:
     return {"status": "ok", "reaped": len(gone)}
 
 
+def _reapable(ringpop: Ringpop, _value: object) -> object:
+    """Return the members that `_reap` would turn into tombstones."""
+    rows = [_member_row(ringpop, member) for member in ringpop.node.reapable]
+    return {"source": ringpop.name, "cluster": ringpop.node.cluster, "members": rows}
+
+
+async def _force_leave(ringpop: Ringpop, value: object) -> object:
+    """Turn one member that is gone, or suspected to be, into a tombstone.
+
+    This is not an option of `_reap`: a node of an older version would ignore it, and reap all.
+    """
+    asked, node = body_of(_ForceLeave, value), ringpop.node
+    member = _member_named(ringpop, asked.name)
+    if member.status is Status.ALIVE:
+        raise _Failure(
+            f"{member.name} is alive and would come back; `ringpopctl leave {member.name}` takes "
+            "it out of the ring"
+        )
+    if member.status is not Status.SUSPECT and member not in node.reapable:
+        raise _Failure(f"{member.name} no longer counts: its status is {member.status.label}")
+    if not asked.dry_run:
+        await ringpop.driver.perform(lambda now: node.reap(now, member))
+    return {"status": "ok", "member": _member_row(ringpop, member)}
+
+
 async def _heal(ringpop: Ringpop, _value: object) -> object:
     report = await ringpop.heal()
     return {
@@ -495,6 +524,7 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/ring": _ring,
     "/admin/why": _why,
     "/admin/events": _events,
+    "/admin/reapable": _reapable,
     "/admin/reach": checkup.reach,
     "/admin/checkup": checkup.checkup,
     "/admin/work": checkup.work,
@@ -512,6 +542,7 @@ CHANGES: Final[dict[str, Endpoint]] = {
     "/admin/join": _join,
     "/admin/member/drain": _drain,
     "/admin/member/undrain": _undrain,
+    "/admin/member/force-leave": _force_leave,
     "/admin/damp/clear": _damp_clear,
     "/admin/reap": _reap,
     "/admin/healpartition/disco": _heal,

@@ -138,11 +138,16 @@ def asking(
 
 def confirm(act: str, name: str, what: str) -> None:
     """Have the user confirm *act* by typing *name*, its object. Raises Aborted."""
-    if not sys.stdin.isatty():
+    if not at_terminal():
         raise Aborted("this needs confirmation, and standard input is not a terminal; pass --yes")
     print(f"{act} {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
         raise Aborted("that is not its name; nothing was done")
+
+
+def at_terminal() -> bool:
+    """Return whether somebody can answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty()  # it is None if it was closed
 
 
 def complain_of(prog: str, error: object, exit_code: ExitCode) -> ExitCode:

@@ -1,4 +1,4 @@
-"""Commands that look closer: ``ringpopctl top``, ``trace``, and ``lookup --explain``."""
+"""Commands that look closer: ``ringpopctl top``, ``stats``, ``trace``, ``lookup --explain``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SUCCESSORS: Final = 3
 FIGURES: Final = ("cpu", "memory_mb", "requests", "failed", "pings", "slow")
+UNITS: Final = {"_s": "s", "_mb": "MB"}
+"""The unit of a figure, by the end of its name."""
 FIRST_S: Final = 1.0
 """How long `top` measures, in seconds, before it first shows rates."""
 KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
@@ -39,11 +41,12 @@ class Top:
 
     def __call__(self, client: Client, options: argparse.Namespace) -> Output:
         """Return the rates since the last call; the first call measures for `FIRST_S`."""
-        del options
         if not self._before:
             self._measured(client)
             time.sleep(FIRST_S)
         rows = self._measured(client)
+        if options.sort is not None:
+            rows.sort(key=lambda row: row[options.sort] or 0, reverse=True)
         heads = (
             "MEMBER",
             "STATUS",
@@ -99,6 +102,40 @@ def _sampled(said: Mapping[str, Any]) -> dict[str, float]:
         "failed": proxy["failures"],
         "pings": gossip["pings_sent"] + gossip["pings_received"],
     }
+
+
+def stats(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl stats``: figures with their units for people, and as they are in JSON."""
+    node, ringpop = client.admin("/admin/node"), client.admin("/admin/stats")
+    rows = []
+    for key, item in node.items():
+        fields = item if isinstance(item, dict) else {"": item}
+        rows += [(f"{key}.{name}".removesuffix("."), value) for name, value in fields.items()]
+    rows.append(("memory_mb", ringpop["process"]["memory"]["rss"] / 1e6))
+    cells = [figure(name, value) for name, value in rows]
+    return Output({**node, "ringpop": ringpop}, table(("WHAT", "VALUE"), cells))
+
+
+def figure(name: str, value: object) -> tuple[str, str]:
+    """Return *name* without its unit, and *value* with it, with three digits that count.
+
+    Whole numbers are counts, ids and checksums: they stay as they are.
+    """
+    match value:
+        case bool():
+            text = "yes" if value else "no"
+        case float():
+            text = f"{float(f'{value:.3g}'):,.12g}"
+        case list():
+            text = ", ".join(map(str, value))
+        case dict():
+            text = ", ".join(f"{key} {item}" for key, item in value.items())
+        case _:
+            text = "" if value is None else str(value)
+    for ending, unit in UNITS.items():
+        if name.endswith(ending):
+            return name.removesuffix(ending), f"{text} {unit}"
+    return name, text or "-"
 
 
 # Which members are asked about a key, and what they answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -32,9 +33,10 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams
+from ringpop_py.edge.ctl import changes, history, keys, keyspaces, look, shuffles, streams
 from ringpop_py.edge.ctl.check import check
-from ringpop_py.edge.ctl.views import drain, views, wait_for
+from ringpop_py.edge.ctl.examples import epilog_of
+from ringpop_py.edge.ctl.views import views, wait_for
 from ringpop_py.edge.judge.judge import CLOCK_S
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.environ[KEY_VARIABLE] = options.cluster_key  # also for the members that are asked
         with connect(options.peer) as client:
             if getattr(options, "watch", None) is not None:
-                _watch(client, options)
+                _watch(client, options, getattr(options, "rounds", None))
             output: Output = options.command(client, options)
         print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
     except KeyboardInterrupt:
@@ -106,10 +108,14 @@ def _complain_of_usage(error: _WrongUsage, arguments: Sequence[str]) -> int:
     return code
 
 
-def _watch(client: Client, options: argparse.Namespace) -> NoReturn:
-    """Show the result again and again, until Ctrl-C; an error is shown in its place."""
+def _watch(client: Client, options: argparse.Namespace, rounds: int | None) -> None:
+    """Show the result again and again, until Ctrl-C; an error is shown in its place.
+
+    With *rounds*, the last of them is left to the caller.
+    """
     clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() and options.format == "table" else ""
-    while True:
+    clear = clear if rounds is None else ""
+    for _ in itertools.count() if rounds is None else range(rounds - 1):
         try:
             output: Output = options.command(client, options)
         except (CallError, ApplicationError) as error:
@@ -164,6 +170,7 @@ def _parser() -> Parser:
     ) -> Parser:
         sub = to.add_parser(name, help=summary, description=summary, parents=[shared])
         sub.set_defaults(command=command)
+        sub.epilog = epilog_of(sub.prog)
         if about is not None:
             sub.add_argument("name", metavar="NAME", help=about)
         if reads:
@@ -179,15 +186,9 @@ def _parser() -> Parser:
     summary = "which members see the same cluster (exit code 3 if not all do)"
     add("views", views, summary, reads=True)
     _add_looks(add)
-    add("leave", _leave, "take this node out of the ring; it goes on serving")
-    add("join", _join, "bring a node that left back into the ring")
-    summary = "take all keys from this node; it goes on serving"
-    drains = add("drain", drain, summary, waits_s=60)
-    drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
-    add("undrain", _undrain, "let a drained node own keys again")
+    _add_member_changes(add)
     _add_key_commands(add, commands)
     _add_damp_commands(add, commands)
-    add("reap", _reap, "turn all members that are gone into tombstones")
     add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
     _add_shuffle_commands(add, commands)
@@ -196,6 +197,24 @@ def _parser() -> Parser:
     wait.add_argument("--members", type=count, metavar="N", help="also until N members are alive")
     wait.add_argument("--keyspace", metavar="NAME", help="partitions of this keyspace only")
     return parser
+
+
+def _add_member_changes(add: Callable[..., Parser]) -> None:
+    leaves = add("leave", changes.leave, "take a member out of the ring; it goes on serving")
+    joins = add("join", changes.join, "bring a member that left back into the ring")
+    summary = "take all keys from a member; it goes on serving"
+    drains = add("drain", changes.drain, summary, waits_s=60)
+    drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
+    undrains = add("undrain", changes.undrain, "let a drained member own keys again")
+    for named in (leaves, joins, drains, undrains):
+        text = "the member (the node that is asked)"
+        named.add_argument("name", metavar="NAME", nargs="?", help=text)
+    reaps = add("reap", changes.reap, "turn all members that are gone into tombstones")
+    summary = "turn one member that is gone, faulty or suspect, into a tombstone"
+    forces = add("force-leave", changes.force_leave, summary, about="the member's name")
+    for asks in (leaves, drains, reaps, forces):
+        asks.add_argument("--dry-run", action="store_true", help="only say what would happen")
+        asks.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_damp_commands(
@@ -238,12 +257,15 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     flowing.add_argument("name", nargs="?", metavar="NAME", help="this dataflow only")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
+    text = "stop after N rounds, and do not clear the screen"
+    top.add_argument("-n", dest="rounds", type=count, metavar="N", help=text)
+    top.add_argument("--sort", choices=look.FIGURES, help="the members with most of it first")
     add("ring", _ring, "how much of the ring each member owns", reads=True)
     summary = "who changed a member's status, when, and on which evidence"
     add("why", _why, summary, about="the member's name", reads=True)
     events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    add("stats", _stats, "counters and settings of this node", reads=True)
+    add("stats", look.stats, "counters and settings of this node", reads=True)
 
 
 def _add_check(add: Callable[..., Parser]) -> None:
@@ -280,7 +302,6 @@ def _add_keyspace_commands(
         create.add_argument(flag, dest=name, type=kind, metavar=metavar, help=text)
     summary = "change what a durable keyspace waits for, though its members are gone for good"
     change = add("set", keyspaces.change, summary, to=to, about=of)
-    change.epilog = "example: ringpopctl keyspace set visits --min-cluster-size 1"
     text = "assign partitions once there are N members; this replaces what code says"
     change.add_argument("--min-cluster-size", type=count, metavar="N", required=True, help=text)
     summary = "no longer serve a keyspace; its data stay in the store"
@@ -439,24 +460,6 @@ def _events(client: Client, options: argparse.Namespace) -> Output:
             line = json.dumps(record) if options.format == "json" else history.lines([record])
             print(line, flush=True)
         value = history.next_page(client, value)
-
-
-def _stats(client: Client, _options: argparse.Namespace) -> Output:
-    node, ringpop = client.admin("/admin/node"), client.admin("/admin/stats")
-    rows: list[tuple[str, object]] = []
-    for key, item in node.items():
-        fields = item if isinstance(item, dict) else {"": item}
-        rows += [(f"{key}.{name}".removesuffix("."), number) for name, number in fields.items()]
-    rows.append(("memory_mb", round(ringpop["process"]["memory"]["rss"] / 1e6, 1)))
-    return Output({**node, "ringpop": ringpop}, table(("WHAT", "VALUE"), rows))
-
-
-_leave = asking(
-    "member/leave", "{peer} has left the ring; `ringpopctl join` brings it back".format_map
-)
-_join = asking("member/join", "{peer} is in the ring".format_map)
-_undrain = asking("member/undrain", "{peer} no longer drains: it is in the ring again".format_map)
-_reap = asking("reap", "{reaped} members reaped".format_map)
 
 
 def damping_text(value: dict[str, Any]) -> str:

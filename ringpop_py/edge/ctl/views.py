@@ -1,4 +1,4 @@
-"""Commands that watch members: ``ringpopctl views``, ``wait`` and ``drain``."""
+"""Commands that watch members: ``ringpopctl views`` and ``wait``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ringpop_py.client.sync.client import Client
 
 POLL_S: Final = 0.05  # between two rounds: in each, all members are asked
-DRAIN_POLL_S: Final = 0.1
 TELL_S: Final = 1.0
 """Seconds between two messages about what a command waits for."""
 
@@ -197,41 +196,3 @@ def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]], only: str | N
                     f"as {member} sees it"
                 )
     return ""
-
-
-def drain(client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl drain``: return when nothing is under way; with ``--end``, when it has ended."""
-    began = time.monotonic()
-    value = client.admin("/admin/member/drain", {"end": options.end})
-    while value is not None and (options.end or value["under_way"]):
-        if time.monotonic() - began >= options.timeout:
-            left = ", ".join(f"{name} {n}" for name, n in value["under_way"].items()) or "nothing"
-            complain(f"ringpopctl: still under way: {left}")
-            value = {**value, "done": False}
-            return Output(value, f"{client.peer} still drains", ExitCode.TIMED_OUT)
-        time.sleep(DRAIN_POLL_S)
-        value = status_after(value, client) if options.end else _status(client)
-    if value is None:
-        return Output({"phase": "ended", "under_way": {}, "done": True}, f"{client.peer} has ended")
-    text = (
-        f"{client.peer} no longer owns anything and has nothing under way; it goes on serving. "
-        "`ringpopctl undrain` brings it back"
-    )
-    return Output({**value, "done": True}, text)
-
-
-def _status(client: Client) -> dict[str, Any]:
-    value: dict[str, Any] = client.admin("/admin/member/drain/status")
-    return value
-
-
-def status_after(value: dict[str, Any], client: Client) -> dict[str, Any] | None:
-    """Return how far the node is; None once nothing listens at its address."""
-    try:
-        return _status(client)
-    except errors.ConnectRefused:
-        return None
-    except errors.BadRequest:
-        raise
-    except errors.CallError:
-        return value  # as before: the node may be busy, or stopped for a while

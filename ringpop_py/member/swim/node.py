@@ -348,10 +348,10 @@ class Node:
         self._damper.clear(name, self._core.enter(now))
         return self._core.take_effects()
 
-    def reap(self, now: int) -> list[Effect]:
-        """Declare all `reapable` members tombstones."""
+    def reap(self, now: int, *members: Member) -> list[Effect]:
+        """Declare *members* tombstones; without them, all that are `reapable`."""
         now = self._core.enter(now)
-        for member in self.reapable:
+        for member in members or self.reapable:
             self._rows.declare(replace(member, status=Status.TOMBSTONE), now, via="reap")
         return self._core.take_effects()
 

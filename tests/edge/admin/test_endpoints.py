@@ -15,6 +15,7 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.base.config.settings import CLUSTERS, PRESETS
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BadRequest
+from ringpop_py.base.values.declared import replace
 from ringpop_py.edge.admin import keyspaces
 from ringpop_py.edge.admin.endpoints import CHANGES, READS
 from ringpop_py.member.swim.member import Member, Status
@@ -192,7 +193,7 @@ async def test_a_request_for_a_change_is_logged_with_its_caller_and_a_read_is_no
 
 
 CHANGING = re.compile(
-    r"/(leave|join|drain|undrain|clear|reap|disco|reload|set|debugSet|debugClear|stop|start|gossip)$"
+    r"/((?:force-)?leave|join|drain|undrain|clear|reap|disco|reload|set|debugSet|debugClear|stop|start|gossip)$"
 )
 
 
@@ -354,6 +355,58 @@ async def test_a_read_shows_what_the_answer_to_a_join_has_brought_before_it(
             await ringpop.wait_until(lambda ringpop: not ringpop.node.healing)
 
     assert shown == [True] * (ROUNDS - 1)
+
+
+@pytest.mark.parametrize("status", [Status.FAULTY, Status.SUSPECT, Status.LEAVE])
+@pytest.mark.parametrize("dialect", ["native", "ringpop"])
+async def test_one_member_that_is_gone_is_forced_out_and_no_other(
+    dialect: DialectName, status: Status, autojump_clock: MockClock
+) -> None:
+    del autojump_clock
+    other = Address("10.0.0.4", 3000)
+    gone = replace(member(0), incarnation=2_000_000, status=status)
+    body = json.dumps({"name": gone.name}).encode()
+    async with node_peer_and_caller(dialect) as (ringpop, peer, caller):
+        peer.ping(Member(str(other), *other, 1_000_000, Status.FAULTY))
+        peer.ping(gone)
+        _, reapable = await caller.ask("/admin/reapable")
+        dry = await caller.ask("/admin/member/force-leave", b'{"dry_run":true,' + body[1:])
+        before = ringpop.node.members.get(gone.name)
+        done, answer = await caller.ask("/admin/member/force-leave", body)
+        after = ringpop.node.members.get(gone.name)
+        again, refused = await caller.ask("/admin/member/force-leave", body)
+        _, reaped = await caller.ask("/admin/reap")
+
+    may_go = dialect == "native" or status is not Status.LEAVE
+    by_reap = status is Status.FAULTY or (status is Status.LEAVE and dialect == "native")
+    assert [row["name"] for row in reapable["members"]] == [gone.name] * by_reap + [str(other)]
+    assert before == gone
+    assert dry == (done, answer)
+    assert done == may_go
+    if may_go:
+        assert answer["member"]["status"] == status.label
+        assert after == replace(gone, status=Status.TOMBSTONE)
+    ends_as = "tombstone" if may_go else "leave"
+    assert not again
+    assert refused["message"] == f"{gone.name} no longer counts: its status is {ends_as}"
+    assert reaped["reaped"] == 1
+
+
+async def test_a_member_that_is_alive_is_not_forced_out(autojump_clock: MockClock) -> None:
+    del autojump_clock
+    async with node_peer_and_caller("native") as (ringpop, _, caller):
+        body = json.dumps({"name": member(0).name}).encode()
+        done, answer = await caller.ask("/admin/member/force-leave", body)
+        nobody, unknown = await caller.ask("/admin/member/force-leave", b'{"name":"nobody"}')
+        row = ringpop.node.members.get(member(0).name)
+
+    assert not done
+    assert answer["message"] == (
+        f"{member(0).name} is alive and would come back; `ringpopctl leave {member(0).name}` takes "
+        "it out of the ring"
+    )
+    assert (nobody, unknown["message"]) == (False, "no member is called 'nobody'")
+    assert row == member(0)
 
 
 @pytest.mark.parametrize(

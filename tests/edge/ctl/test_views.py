@@ -1,13 +1,10 @@
-"""`cli.views`: when partitions are where they should be, and when a node has ended."""
+"""`ctl.views`: when partitions are where they should be."""
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.base.address import Address
-from ringpop_py.client.sync.client import Client
-from ringpop_py.edge.ctl.views import WaitProgress, status_after, why_not_settled
+from ringpop_py.edge.ctl.views import WaitProgress, why_not_settled
 
 if TYPE_CHECKING:
     import pytest
@@ -72,14 +69,3 @@ def test_all_members_have_to_know_the_same() -> None:
     assert why_not_settled({"a": [COUNTS], "b": []}) == (
         "b does not know all keyspaces and assignments yet"
     )
-
-
-def test_a_node_that_says_nothing_is_not_taken_for_one_that_has_ended() -> None:
-    before = {"phase": "closing", "under_way": {"requests": 1}}
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = Address(*silent.getsockname())
-        with Client(address, timeout_s=0.1) as client:
-            assert status_after(before, client) == before
-
-    with Client(address, timeout_s=5) as client:
-        assert status_after(before, client) is None

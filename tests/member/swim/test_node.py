@@ -705,6 +705,17 @@ def test_reaping_makes_tombstones_of_the_faulty() -> None:
     ]
 
 
+def test_reaping_one_member_leaves_the_others_and_one_that_has_come_back() -> None:
+    faulty, suspect = row(1, WALL_MS, Status.FAULTY), row(2, WALL_MS, Status.SUSPECT)
+    node, back = lone(faulty, suspect, C), row(1, WALL_MS + 1)
+
+    node.reap(0, suspect)
+    told(node, back)
+    node.reap(0, faulty)
+
+    assert [status_of(node, m) for m in (A, B)] == [Status.ALIVE, Status.TOMBSTONE]
+
+
 # Probes.
 
 
