@@ -13,6 +13,7 @@ from ringpop_py.base.errors import (
     ApplicationError,
     CallError,
     ConfigError,
+    KeyspaceError,
     RingpopError,
     ShuffleUnavailable,
 )
@@ -33,7 +34,7 @@ from ringpop_py.edge.cli.commands import (
     table_of,
 )
 from ringpop_py.edge.console.problems import CLOCK_S
-from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams
+from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams, values
 from ringpop_py.edge.ctl.check import check
 from ringpop_py.edge.ctl.views import drain, views, wait_for
 
@@ -112,7 +113,7 @@ def _watch(client: Client, options: argparse.Namespace) -> NoReturn:
     while True:
         try:
             output: Output = options.command(client, options)
-        except (CallError, ApplicationError) as error:
+        except (CallError, ApplicationError, KeyspaceError) as error:
             output = Output({"error": str(error)}, f"ringpopctl: {error}")
         text = json.dumps(output.value) if options.format == "json" else output.text
         print(f"{clear}{text}" if clear else text, flush=True)
@@ -124,7 +125,7 @@ def _complain(error: RingpopError, options: argparse.Namespace) -> int:
     match error:
         case ConfigError() | Aborted():
             exit_code = CHECK_USAGE if options.command is check else ExitCode.USAGE
-        case CallError() | ShuffleUnavailable() if error.passes:
+        case CallError() | ShuffleUnavailable() | KeyspaceError() if error.passes:
             exit_code = ExitCode.UNREACHABLE
         case _:
             exit_code = ExitCode.FAILED
@@ -291,6 +292,7 @@ def _add_keyspace_commands(
     back.add_argument(
         "--generation", type=count, metavar="G", help="as generation G ended (newest)"
     )
+    _add_value_commands(add, to, of)
     summary, of = "spread a keyspace's partitions over the members", "a keyspace made with --manual"
     rebalance = add("rebalance", keyspaces.rebalance, summary, about=of)
     rebalance.add_argument("--dry-run", action="store_true", help="only show what would move")
@@ -312,6 +314,25 @@ def _add_keyspace_commands(
     restore.add_argument("number", metavar="CHECKPOINT", type=_checkpoint, help=text)
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_value_commands(
+    add: Callable[..., Parser], to: argparse._SubParsersAction[Parser], of: str
+) -> None:
+    summary = "print the value of a key as JSON (exit code 1 if it has no value)"
+    getting = add("get", values.get, summary, to=to, about=of, reads=True)
+    putting = add("put", values.put, "set a key to a value", to=to, about=of)
+    deleting = add("delete", values.delete, "delete a key", to=to, about=of)
+    for each in (getting, putting, deleting):
+        each.add_argument("key", metavar="KEY")
+    text = "in JSON, as 5, '\"a text\"' or '{\"a\": [1]}'; - reads it from standard input"
+    putting.add_argument("value", metavar="VALUE", help=text)
+    conditions = putting.add_mutually_exclusive_group()
+    conditions.add_argument("--if-absent", action="store_true", help="only if it has no value")
+    text = "only if its value has this tag, which `get --format json` shows"
+    conditions.add_argument("--if-tag", metavar="TAG", help=text)
+    deleting.add_argument("--if-tag", metavar="TAG", help=text)
+    deleting.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_shuffle_commands(
