@@ -36,6 +36,7 @@ from ringpop_py.edge.cli.commands import (
 from ringpop_py.edge.console.problems import CLOCK_S
 from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams, values
 from ringpop_py.edge.ctl.check import check
+from ringpop_py.edge.ctl.roundtrips import rtt
 from ringpop_py.edge.ctl.views import drain, views, wait_for
 
 if TYPE_CHECKING:
@@ -239,6 +240,10 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     flowing.add_argument("name", nargs="?", metavar="NAME", help="this dataflow only")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
+    summary = "round trips between two members, or from one to all, as their pings measure them"
+    trips = add("rtt", rtt, summary, reads=True)
+    trips.add_argument("a", metavar="A", help="a member's name")
+    trips.add_argument("b", nargs="?", metavar="B", help="another one (all others)")
     add("ring", _ring, "how much of the ring each member owns", reads=True)
     summary = "who changed a member's status, when, and on which evidence"
     add("why", _why, summary, about="the member's name", reads=True)
