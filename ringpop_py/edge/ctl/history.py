@@ -120,12 +120,13 @@ def lines(records: Sequence[Record]) -> str:
 
     width = max((len(record.get("at_node", "")) for record in records), default=0)
     return "\n".join(
-        f"{_time(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"
+        f"{time_of(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"
         f"{text_of({key: record[key] for key in record if key not in _OF_ITS_NODE})}"
         for record in records
     )
 
 
-def _time(at: float) -> str:
+def time_of(at: float) -> str:
+    """Return the time of day *at*, seconds since 1970, here."""
     moment = dt.datetime.fromtimestamp(at, tz=dt.UTC).astimezone()
     return moment.strftime("%H:%M:%S.%f")[:-3]

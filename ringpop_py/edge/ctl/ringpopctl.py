@@ -36,6 +36,7 @@ from ringpop_py.edge.cli.commands import (
 from ringpop_py.edge.console.problems import CLOCK_S
 from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams, values
 from ringpop_py.edge.ctl.check import check
+from ringpop_py.edge.ctl.monitor import LEVELS, monitor
 from ringpop_py.edge.ctl.roundtrips import rtt
 from ringpop_py.edge.ctl.views import drain, views, wait_for
 
@@ -249,6 +250,9 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     add("why", _why, summary, about="the member's name", reads=True)
     events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    monitoring = add("monitor", monitor, "the log of a node, until Ctrl-C")
+    monitoring.add_argument("name", nargs="?", metavar="NAME", help="a member (the node itself)")
+    monitoring.add_argument("--level", choices=LEVELS, default="info", help="this and above (info)")
     add("stats", _stats, "counters and settings of this node", reads=True)
 
 

@@ -24,12 +24,7 @@ def rtt(client: Client, options: argparse.Namespace) -> Output:
         ConfigError: no member has such a name.
         CallError, ApplicationError, WireError: A does not say.
     """
-    members = client.admin("/admin/members")["members"]
-    addresses = {member["name"]: member["address"] for member in members}
-    for name in filter(None, (options.a, options.b)):
-        if name not in addresses:
-            near = did_you_mean(name, addresses) or "; `ringpopctl members` lists all"
-            raise ConfigError(f"{client.peer} knows no member {name!r}{near}")
+    addresses = addresses_of(client, options.a, *filter(None, [options.b]))
     others = [options.b] if options.b else [name for name in addresses if name != options.a]
     said = _said_by(addresses[options.a])
     rows = [_row(options.a, name, said) for name in others]
@@ -45,6 +40,21 @@ def rtt(client: Client, options: argparse.Namespace) -> Output:
         f"\n{row['from']} cannot be asked: {row['trouble']}" for row in rows if "trouble" in row
     ]
     return Output({"round_trips": rows}, "".join([text, *silent]), code)
+
+
+def addresses_of(client: Client, *names: str) -> dict[str, str]:
+    """Return the address of each member that *client*'s node knows.
+
+    Raises:
+        ConfigError: one of *names* is not among them.
+    """
+    members = client.admin("/admin/members")["members"]
+    addresses = {member["name"]: member["address"] for member in members}
+    for name in names:
+        if name not in addresses:
+            near = did_you_mean(name, addresses) or "; `ringpopctl members` lists all"
+            raise ConfigError(f"{client.peer} knows no member {name!r}{near}")
+    return addresses
 
 
 def _said_by(address: str) -> dict[str, Any]:
