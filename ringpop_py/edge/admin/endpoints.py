@@ -362,6 +362,12 @@ async def _events(ringpop: Ringpop, value: object) -> object:
     return {"source": ringpop.name, "last": events.last_number, "records": records}
 
 
+def _versions(ringpop: Ringpop, value: object) -> object:
+    from ringpop_py.edge.admin.versions import versions  # noqa: PLC0415 - 1.4 MB a node
+
+    return versions(ringpop, value)
+
+
 # Changes.
 
 
@@ -496,13 +502,14 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/why": _why,
     "/admin/events": _events,
     "/admin/log": loglines.recent,
+    "/admin/versions": _versions,
     "/admin/reach": checkup.reach,
     "/admin/checkup": checkup.checkup,
     "/admin/work": checkup.work,
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")
-READERS: Final = dict.fromkeys((*TICKS, "/admin/log"), Role.ADMIN) | {
+READERS: Final = dict.fromkeys((*TICKS, "/admin/log", "/admin/versions"), Role.ADMIN) | {
     "/admin/members": Role.SHUFFLES
 }
 CHANGES: Final[dict[str, Endpoint]] = {

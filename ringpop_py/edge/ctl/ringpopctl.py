@@ -35,6 +35,7 @@ from ringpop_py.edge.cli.commands import (
 )
 from ringpop_py.edge.console.problems import CLOCK_S
 from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams, values
+from ringpop_py.edge.ctl.bundle import debug
 from ringpop_py.edge.ctl.check import check
 from ringpop_py.edge.ctl.monitor import LEVELS, monitor
 from ringpop_py.edge.ctl.roundtrips import rtt
@@ -253,6 +254,9 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     monitoring = add("monitor", monitor, "the log of a node, until Ctrl-C")
     monitoring.add_argument("name", nargs="?", metavar="NAME", help="a member (the node itself)")
     monitoring.add_argument("--level", choices=LEVELS, default="info", help="this and above (info)")
+    bundling = add("debug", debug, "write what all members say of themselves to a file")
+    text = "the file, which must not exist (ringpop-debug-TIME.tar.gz)"
+    bundling.add_argument("--out", metavar="FILE", help=text)
     add("stats", _stats, "counters and settings of this node", reads=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -28,14 +28,15 @@ class Done(NamedTuple):
 
 
 @asynccontextmanager
-async def nodes(*names: str) -> AsyncIterator[Sequence[Ringpop]]:
+async def nodes(*names: str, **settings: Any) -> AsyncIterator[Sequence[Ringpop]]:  # noqa: ANN401
     """Members of one cluster with one store."""
     store = MemoryStore()
     found: list[Ringpop] = []
     async with AsyncExitStack() as stack:
         for name in names:
             hosts = tuple(node.address for node in found)
-            node = open_ringpop(Config(name=name, hosts=hosts, store="memory:"), store=store)
+            config = Config(name=name, hosts=hosts, **{"store": "memory:", **settings})
+            node = open_ringpop(config, store=store)
             found.append(await stack.enter_async_context(node))
         with trio.fail_after(20):
             while any(len(node.members) < len(names) for node in found):
