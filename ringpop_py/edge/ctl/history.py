@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import ApplicationError, CallError
-from ringpop_py.edge.cli.commands import REACHABLE, connect
+from ringpop_py.edge.cli.commands import REACHABLE, connect, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,9 +123,3 @@ def lines(records: Sequence[Record]) -> str:
         f"{text_of({key: record[key] for key in record if key not in _OF_ITS_NODE})}"
         for record in records
     )
-
-
-def time_of(at: float) -> str:
-    """Return the time of day *at*, seconds since 1970, here."""
-    moment = dt.datetime.fromtimestamp(at, tz=dt.UTC).astimezone()
-    return moment.strftime("%H:%M:%S.%f")[:-3]

@@ -35,11 +35,11 @@ from ringpop_py.edge.cli.commands import (
 )
 from ringpop_py.edge.console.problems import CLOCK_S
 from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, streams, values
-from ringpop_py.edge.ctl.bundle import debug
 from ringpop_py.edge.ctl.check import check
-from ringpop_py.edge.ctl.monitor import LEVELS, monitor
-from ringpop_py.edge.ctl.roundtrips import rtt
 from ringpop_py.edge.ctl.views import drain, views, wait_for
+from ringpop_py.edge.diagnosis.bundle import debug
+from ringpop_py.edge.diagnosis.monitor import LEVELS, monitor
+from ringpop_py.edge.diagnosis.roundtrips import rtt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,6 +183,7 @@ def _parser() -> Parser:
     summary = "which members see the same cluster (exit code 3 if not all do)"
     add("views", views, summary, reads=True)
     _add_looks(add)
+    _add_diagnosis(add)
     add("leave", _leave, "take this node out of the ring; it goes on serving")
     add("join", _join, "bring a node that left back into the ring")
     summary = "take all keys from this node; it goes on serving"
@@ -242,22 +243,25 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     flowing.add_argument("name", nargs="?", metavar="NAME", help="this dataflow only")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
-    summary = "round trips between two members, or from one to all, as their pings measure them"
-    trips = add("rtt", rtt, summary, reads=True)
-    trips.add_argument("a", metavar="A", help="a member's name")
-    trips.add_argument("b", nargs="?", metavar="B", help="another one (all others)")
     add("ring", _ring, "how much of the ring each member owns", reads=True)
     summary = "who changed a member's status, when, and on which evidence"
     add("why", _why, summary, about="the member's name", reads=True)
     events_parser = add("events", _events, "what has happened at this node")
     events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    add("stats", _stats, "counters and settings of this node", reads=True)
+
+
+def _add_diagnosis(add: Callable[..., Parser]) -> None:
+    summary = "round trips between two members, or from one to all, as their pings measure them"
+    trips = add("rtt", rtt, summary, reads=True)
+    trips.add_argument("a", metavar="A", help="a member's name")
+    trips.add_argument("b", nargs="?", metavar="B", help="another one (all others)")
     monitoring = add("monitor", monitor, "the log of a node, until Ctrl-C")
     monitoring.add_argument("name", nargs="?", metavar="NAME", help="a member (the node itself)")
     monitoring.add_argument("--level", choices=LEVELS, default="info", help="this and above (info)")
     bundling = add("debug", debug, "write what all members say of themselves to a file")
     text = "the file, which must not exist (ringpop-debug-TIME.tar.gz)"
     bundling.add_argument("--out", metavar="FILE", help=text)
-    add("stats", _stats, "counters and settings of this node", reads=True)
 
 
 def _add_check(add: Callable[..., Parser]) -> None:

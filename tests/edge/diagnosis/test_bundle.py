@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ringpop_py.base.logs import log
 from ringpop_py.client.lines.trust import KEY_VARIABLE
 from ringpop_py.edge.cli.commands import ExitCode
-from ringpop_py.edge.ctl.bundle import ABOUT, SECTIONS
 from ringpop_py.edge.ctl.ringpopctl import main
+from ringpop_py.edge.diagnosis.bundle import ABOUT, SECTIONS
 from ringpop_py.net.security.keys import read_keys
 from tests.edge.ctl.served import ctl, nodes
 

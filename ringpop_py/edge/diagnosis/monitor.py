@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ringpop_py.base.texts import printable
-from ringpop_py.edge.cli.commands import complain, connect
-from ringpop_py.edge.ctl.history import time_of
-from ringpop_py.edge.ctl.roundtrips import addresses_of
+from ringpop_py.edge.cli.commands import complain, connect, time_of
+from ringpop_py.edge.diagnosis.roundtrips import addresses_of
 
 if TYPE_CHECKING:
     import argparse

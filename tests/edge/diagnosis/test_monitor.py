@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.base.logs import log
-from ringpop_py.edge.ctl import monitor
-from ringpop_py.edge.ctl.monitor import next_page, text_of
+from ringpop_py.edge.diagnosis import monitor
+from ringpop_py.edge.diagnosis.monitor import next_page, text_of
 from tests.edge.ctl.served import ctl, nodes
 
 if TYPE_CHECKING:

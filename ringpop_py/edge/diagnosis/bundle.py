@@ -15,7 +15,7 @@ from urllib.parse import quote
 from ringpop_py.base.errors import ApplicationError, CallError, ConfigError, WireError
 from ringpop_py.base.texts import redacted_value
 from ringpop_py.edge.cli.commands import Output, connect, members_said
-from ringpop_py.edge.ctl.monitor import page
+from ringpop_py.edge.diagnosis.monitor import page
 
 if TYPE_CHECKING:
     import argparse

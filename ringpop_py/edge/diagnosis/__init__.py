@@ -1,0 +1,1 @@
+"""What ringpopctl finds out for a bug report: logs, round trips, bundles, bad files and stores."""
