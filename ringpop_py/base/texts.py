@@ -7,9 +7,7 @@ from typing import Final
 
 HIDDEN: Final = "(hidden)"
 """What stands in the place of a secret."""
-_NAMES: Final = (
-    r"passw(?:or)?d|secret|token|credential|(?:access|api|private|cluster|account)[_-]?key"
-)
+_NAMES: Final = r"passw(?:or)?d|secret|token|credential|(?:access|api|private|account)[_-]?key"
 _SECRET_NAME: Final = re.compile(_NAMES, re.IGNORECASE)
 _SECRETS: Final = (
     (re.compile(r"(?<=://)[^/\s@]+(?=@)"), HIDDEN),  # the user of a URL, and the password

@@ -38,6 +38,7 @@ from ringpop_py.edge.ctl import history, keys, keyspaces, look, shuffles, stream
 from ringpop_py.edge.ctl.check import check
 from ringpop_py.edge.ctl.views import drain, views, wait_for
 from ringpop_py.edge.diagnosis.bundle import debug
+from ringpop_py.edge.diagnosis.configuration import check_config
 from ringpop_py.edge.diagnosis.monitor import LEVELS, monitor
 from ringpop_py.edge.diagnosis.roundtrips import rtt
 
@@ -140,13 +141,18 @@ def _complain(error: RingpopError, options: argparse.Namespace) -> int:
     return exit_code
 
 
-def _parser() -> Parser:
-    # Both flags may stand before the command or after it. Without a default here, those given
-    # before it are not overwritten.
+def _shared_flags() -> Parser:
+    """Return the flags that may stand before the command or after it."""
+    # Without a default here, those given before it are not overwritten.
     shared = _Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="ADDRESS", default=argparse.SUPPRESS)
     shared.add_argument("--cluster-key", metavar="FILE", default=argparse.SUPPRESS)
+    return shared
+
+
+def _parser() -> Parser:
+    shared = _shared_flags()
     parser = command_parser(
         "ringpopctl", _Parser, description="Show or change a cluster.", epilog=EPILOG
     )
@@ -184,6 +190,7 @@ def _parser() -> Parser:
     add("views", views, summary, reads=True)
     _add_looks(add)
     _add_diagnosis(add)
+    _add_files(add, commands)
     add("leave", _leave, "take this node out of the ring; it goes on serving")
     add("join", _join, "bring a node that left back into the ring")
     summary = "take all keys from this node; it goes on serving"
@@ -262,6 +269,15 @@ def _add_diagnosis(add: Callable[..., Parser]) -> None:
     bundling = add("debug", debug, "write what all members say of themselves to a file")
     text = "the file, which must not exist (ringpop-debug-TIME.tar.gz)"
     bundling.add_argument("--out", metavar="FILE", help=text)
+
+
+def _add_files(add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]) -> None:
+    config = commands.add_parser("config", help="files of ringpopd --config")
+    to = config.add_subparsers(metavar="COMMAND", required=True)
+    checking = add("check", check_config, "read a file as ringpopd does, and start nothing", to=to)
+    checking.add_argument("file", metavar="FILE")
+    text = "flags of ringpopd, which override the file"
+    checking.add_argument("flags", nargs=argparse.REMAINDER, metavar="…", help=text)
 
 
 def _add_check(add: Callable[..., Parser]) -> None:
