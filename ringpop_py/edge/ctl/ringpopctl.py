@@ -41,6 +41,7 @@ from ringpop_py.edge.diagnosis.bundle import debug
 from ringpop_py.edge.diagnosis.configuration import check_config
 from ringpop_py.edge.diagnosis.monitor import LEVELS, monitor
 from ringpop_py.edge.diagnosis.roundtrips import rtt
+from ringpop_py.edge.diagnosis.stores import verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -278,6 +279,12 @@ def _add_files(add: Callable[..., Parser], commands: argparse._SubParsersAction[
     checking.add_argument("file", metavar="FILE")
     text = "flags of ringpopd, which override the file"
     checking.add_argument("flags", nargs=argparse.REMAINDER, metavar="…", help=text)
+    store = commands.add_parser("store", help="the store of durable keyspaces")
+    to = store.add_subparsers(metavar="COMMAND", required=True)
+    summary = "read all that a store holds (exit code 2 if something is damaged)"
+    verifying = add("verify", verify_store, summary, to=to)
+    verifying.add_argument("url", metavar="URL", help="as of ringpopd --store")
+    verifying.add_argument("--keyspace", metavar="NAME", help="only what belongs to this keyspace")
 
 
 def _add_check(add: Callable[..., Parser]) -> None:
