@@ -76,7 +76,8 @@ def _row(source: str, to: str, said: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("answered", "failed"):
             if ping[f"{name}_at"]:
                 row[f"{name}_s_ago"] = round(max(0.0, said["at"] - ping[f"{name}_at"]), 3)
-        row["failure"] = ping["failure"] or None
+        row["failure"] = ping.get("words") or ping["failure"] or None
+        row |= {name: ping[name] for name in ("last_10_s", "last_300_s", "tcp") if name in ping}
     return row
 
 

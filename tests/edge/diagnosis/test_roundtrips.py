@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 async def pinged(node: Ringpop, other: Ringpop) -> None:
     with trio.fail_after(20):
-        while other.address not in node.driver.reach.peers:
+        while other.address not in node.signals.reach.peers:
             await trio.sleep(0.01)
 
 
@@ -31,7 +31,7 @@ async def test_both_directions_are_shown_as_each_end_measures_them(
     async with nodes("ant", "bee") as (ant, bee):
         await pinged(ant, bee)
         await pinged(bee, ant)
-        ant.driver.reach.failed(bee.address, "it was \x1b too slow")
+        ant.signals.reach.failed(bee.address, "timeout", "it was \x1b too slow")
 
         done = await ctl(ant, capsys, "rtt", "ant", "bee", "--format", "json")
         shown = await ctl(bee, capsys, "rtt", "ant", "bee")
@@ -39,6 +39,7 @@ async def test_both_directions_are_shown_as_each_end_measures_them(
     there, back = json.loads(done.out)["round_trips"]
     assert (there["from"], there["to"], back["from"], back["to"]) == ("ant", "bee", "bee", "ant")
     assert (there["failed"], back["failed"], there["failure"]) == (1, 0, "it was \x1b too slow")
+    assert there["last_300_s"][2] == 1
     for row in (there, back):
         assert row["answered"] >= 1
         assert 0 < row["round_trip_s"] < 10
