@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from itertools import count
+from typing import Final
 
 NAME: Final = "ringpop"
+KEPT_MAX: Final = 1_000
+"""The most events that are kept for those who ask for them later; then the oldest is forgotten."""
+TRACEBACK_CHARACTERS_MAX: Final = 8_000
+"""The most characters of a traceback that are kept: its end."""
+WATCHED_S: Final = 10.0
+"""The seconds for which debug events are kept, too, after somebody has asked for them."""
+
+Kept = tuple[int, float, int, str, Mapping[str, object], str]
+"""An event that was logged: its number, which counts up from 1, when it was by the wall clock, its
+level, its name and fields, and the traceback or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +55,28 @@ class LogSink:
     Attributes:
         counts: how often each event was logged in this process, by its name and level.
         lost_count: lines that could not be written, as their writer counts them.
+        kept: the last events at the level info or above, whatever is written; and those below while
+            somebody asks for them.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
         self.counts: Counter[tuple[str, int]] = Counter()
         self.lost_count = 0
+        self.kept: deque[Kept] = deque(maxlen=KEPT_MAX)
+        self._numbers = count(1)
+        self._kept_level = logging.INFO
+        self._watched_until = 0.0
         self._logger = logger
+
+    def watch(self) -> None:
+        """Keep debug events, too, for the next `WATCHED_S`. What is written stays as it is."""
+        self._watched_until = time.monotonic() + WATCHED_S
+        self._kept_level = logging.DEBUG
+
+    def _is_watched(self) -> bool:
+        if time.monotonic() > self._watched_until:
+            self._kept_level = logging.INFO
+        return self._kept_level == logging.DEBUG
 
     def debug(self, event: str, /, **fields: object) -> None:
         """Log *event* at the level debug."""
@@ -80,6 +107,10 @@ class LogSink:
         fields: Mapping[str, object],
         exc_info: BaseException | None = None,
     ) -> None:
+        if level >= self._kept_level and (level > logging.DEBUG or self._is_watched()):
+            raised = "".join(traceback.format_exception(exc_info)) if exc_info is not None else ""
+            raised = raised[-TRACEBACK_CHARACTERS_MAX:]  # not the error itself, which has frames
+            self.kept.append((next(self._numbers), time.time(), level, event, fields, raised))
         if self._logger.isEnabledFor(level):  # most debug events are never made
             self.counts[event, level] += 1
             # The third frame is that of the caller; the two above it are of this class.

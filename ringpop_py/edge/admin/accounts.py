@@ -98,6 +98,8 @@ class PingAccount(Named, frozen=True):
     last_10_s: Outcomes = (0, 0, 0)
     last_300_s: Outcomes = (0, 0, 0)
     tcp: Literal["", "refused", "accepted", "silent"] = ""
+    answered: Natural = 0
+    failed: Natural = 0
 
 
 class ReachAccount(Named, frozen=True):

@@ -22,7 +22,7 @@ from ringpop_py.base.values.declared import Meta, Named, Natural, T, Text, conve
 from ringpop_py.base.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.base.values.packed import a_map, decode_value, encode_value
 from ringpop_py.base.version import package_version
-from ringpop_py.edge.admin import checkup
+from ringpop_py.edge.admin import checkup, loglines
 from ringpop_py.edge.admin.census import Census
 from ringpop_py.edge.admin.traces import Traces
 from ringpop_py.member.swim.member import STORE_LABEL, Status
@@ -366,6 +366,12 @@ async def _events(ringpop: Ringpop, value: object) -> object:
     return {"source": ringpop.name, "last": events.last_number, "records": records}
 
 
+def _versions(ringpop: Ringpop, value: object) -> object:
+    from ringpop_py.edge.admin.versions import versions  # noqa: PLC0415 - 1.4 MB a node
+
+    return versions(ringpop, value)
+
+
 # Changes.
 
 
@@ -525,13 +531,17 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/why": _why,
     "/admin/events": _events,
     "/admin/reapable": _reapable,
+    "/admin/log": loglines.recent,
+    "/admin/versions": _versions,
     "/admin/reach": checkup.reach,
     "/admin/checkup": checkup.checkup,
     "/admin/work": checkup.work,
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")
-READERS: Final = dict.fromkeys(TICKS, Role.ADMIN) | {"/admin/members": Role.SHUFFLES}
+READERS: Final = dict.fromkeys((*TICKS, "/admin/log", "/admin/versions"), Role.ADMIN) | {
+    "/admin/members": Role.SHUFFLES
+}
 CHANGES: Final[dict[str, Endpoint]] = {
     "/admin/gossip": lambda ringpop, _value: _gossip(ringpop, on=not ringpop.node.gossiping),
     "/admin/gossip/start": lambda ringpop, _value: _gossip(ringpop, on=True),

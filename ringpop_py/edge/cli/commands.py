@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import IntEnum
 from functools import wraps
 from math import inf
@@ -76,6 +77,11 @@ def table_of(items: Sequence[Mapping[str, object]], *heads: str) -> str:
     keys = [head.lower() for head in heads]
     cells = [["-" if item[key] is None else item[key] for key in keys] for item in items]
     return table(heads, cells)
+
+
+def time_of(at: float) -> str:
+    """Return the time of day *at*, in seconds since 1970, where this is read."""
+    return datetime.fromtimestamp(at, tz=UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 class Aborted(RingpopError):

@@ -6,6 +6,35 @@ from textwrap import indent
 from typing import Final
 
 EXAMPLES: Final = {
+    "keyspace get": """\
+ringpopctl keyspace get carts user:42
+ringpopctl keyspace get carts user:42 --watch
+""",
+    "keyspace put": """\
+ringpopctl keyspace put carts user:42 '["tea"]'
+ringpopctl keyspace put carts user:42 - --if-absent
+""",
+    "keyspace delete": """\
+ringpopctl keyspace delete carts user:42 --yes
+""",
+    "rtt": """\
+ringpopctl rtt n1 n4
+
+MS    the recent mean of the round trips of pings, in milliseconds
+""",
+    "monitor": """\
+ringpopctl monitor --level debug
+ringpopctl monitor n4
+""",
+    "debug": """\
+ringpopctl debug --out bundle.tar.gz
+""",
+    "config check": """\
+ringpopctl config check /etc/ringpop/node.toml --listen 10.0.0.1:3000
+""",
+    "store verify": """\
+ringpopctl store verify /var/lib/ringpop --keyspace carts
+""",
     "members": """\
 ringpopctl members
 ringpopctl members --watch 5

@@ -14,6 +14,7 @@ from ringpop_py.base.errors import (
     ApplicationError,
     CallError,
     ConfigError,
+    KeyspaceError,
     RingpopError,
     ShuffleUnavailable,
 )
@@ -33,10 +34,16 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.ctl import changes, history, keys, keyspaces, look, shuffles, streams
-from ringpop_py.edge.ctl.check import check
+from ringpop_py.edge.ctl import changes, keys, keyspaces, look, shuffles, streams, values
 from ringpop_py.edge.ctl.examples import epilog_of
 from ringpop_py.edge.ctl.views import views, wait_for
+from ringpop_py.edge.diagnosis import history
+from ringpop_py.edge.diagnosis.bundle import debug
+from ringpop_py.edge.diagnosis.check import check
+from ringpop_py.edge.diagnosis.configuration import check_config
+from ringpop_py.edge.diagnosis.monitor import LEVELS, monitor
+from ringpop_py.edge.diagnosis.roundtrips import rtt
+from ringpop_py.edge.diagnosis.stores import verify_store
 from ringpop_py.edge.judge.judge import CLOCK_S
 
 if TYPE_CHECKING:
@@ -118,7 +125,7 @@ def _watch(client: Client, options: argparse.Namespace, rounds: int | None) -> N
     for _ in itertools.count() if rounds is None else range(rounds - 1):
         try:
             output: Output = options.command(client, options)
-        except (CallError, ApplicationError) as error:
+        except (CallError, ApplicationError, KeyspaceError) as error:
             output = Output({"error": str(error)}, f"ringpopctl: {error}")
         text = json.dumps(output.value) if options.format == "json" else output.text
         print(f"{clear}{text}" if clear else text, flush=True)
@@ -130,7 +137,7 @@ def _complain(error: RingpopError, options: argparse.Namespace) -> int:
     match error:
         case ConfigError() | Aborted():
             exit_code = CHECK_USAGE if options.command is check else ExitCode.USAGE
-        case CallError() | ShuffleUnavailable() if error.passes:
+        case CallError() | ShuffleUnavailable() | KeyspaceError() if error.passes:
             exit_code = ExitCode.UNREACHABLE
         case _:
             exit_code = ExitCode.FAILED
@@ -142,13 +149,18 @@ def _complain(error: RingpopError, options: argparse.Namespace) -> int:
     return exit_code
 
 
-def _parser() -> Parser:
-    # Both flags may stand before the command or after it. Without a default here, those given
-    # before it are not overwritten.
+def _shared_flags() -> Parser:
+    """Return the flags that may stand before the command or after it."""
+    # Without a default here, those given before it are not overwritten.
     shared = _Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="ADDRESS", default=argparse.SUPPRESS)
     shared.add_argument("--cluster-key", metavar="FILE", default=argparse.SUPPRESS)
+    return shared
+
+
+def _parser() -> Parser:
+    shared = _shared_flags()
     parser = command_parser(
         "ringpopctl", _Parser, description="Show or change a cluster.", epilog=EPILOG
     )
@@ -186,6 +198,8 @@ def _parser() -> Parser:
     summary = "which members see the same cluster (exit code 3 if not all do)"
     add("views", views, summary, reads=True)
     _add_looks(add)
+    _add_diagnosis(add)
+    _add_files(add, commands)
     _add_member_changes(add)
     _add_key_commands(add, commands)
     _add_damp_commands(add, commands)
@@ -268,6 +282,34 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     add("stats", look.stats, "counters and settings of this node", reads=True)
 
 
+def _add_diagnosis(add: Callable[..., Parser]) -> None:
+    summary = "round trips between two members, or from one to all, as their pings measure them"
+    trips = add("rtt", rtt, summary, reads=True)
+    trips.add_argument("a", metavar="A", help="a member's name")
+    trips.add_argument("b", nargs="?", metavar="B", help="another one (all others)")
+    monitoring = add("monitor", monitor, "the log of a node, until Ctrl-C")
+    monitoring.add_argument("name", nargs="?", metavar="NAME", help="a member (the node itself)")
+    monitoring.add_argument("--level", choices=LEVELS, default="info", help="this and above (info)")
+    bundling = add("debug", debug, "write what all members say of themselves to a file")
+    text = "the file, which must not exist (ringpop-debug-TIME.tar.gz)"
+    bundling.add_argument("--out", metavar="FILE", help=text)
+
+
+def _add_files(add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]) -> None:
+    config = commands.add_parser("config", help="files of ringpopd --config")
+    to = config.add_subparsers(metavar="COMMAND", required=True)
+    checking = add("check", check_config, "read a file as ringpopd does, and start nothing", to=to)
+    checking.add_argument("file", metavar="FILE")
+    text = "flags of ringpopd, which override the file"
+    checking.add_argument("flags", nargs=argparse.REMAINDER, metavar="…", help=text)
+    store = commands.add_parser("store", help="the store of durable keyspaces")
+    to = store.add_subparsers(metavar="COMMAND", required=True)
+    summary = "read all that a store holds (exit code 2 if something is damaged)"
+    verifying = add("verify", verify_store, summary, to=to)
+    verifying.add_argument("url", metavar="URL", help="as of ringpopd --store")
+    verifying.add_argument("--keyspace", metavar="NAME", help="only what belongs to this keyspace")
+
+
 def _add_check(add: Callable[..., Parser]) -> None:
     summary = "is anything wrong? (exit code 0 no, 1 a warning, 2 yes, as monitors expect)"
     checking = add("check", check, summary, reads=True)
@@ -312,6 +354,7 @@ def _add_keyspace_commands(
     back.add_argument(
         "--generation", type=count, metavar="G", help="as generation G ended (newest)"
     )
+    _add_value_commands(add, to, of)
     summary, of = "spread a keyspace's partitions over the members", "a keyspace made with --manual"
     rebalance = add("rebalance", keyspaces.rebalance, summary, about=of)
     rebalance.add_argument("--dry-run", action="store_true", help="only show what would move")
@@ -333,6 +376,25 @@ def _add_keyspace_commands(
     restore.add_argument("number", metavar="CHECKPOINT", type=_checkpoint, help=text)
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_value_commands(
+    add: Callable[..., Parser], to: argparse._SubParsersAction[Parser], of: str
+) -> None:
+    summary = "print the value of a key as JSON (exit code 1 if it has no value)"
+    getting = add("get", values.get, summary, to=to, about=of, reads=True)
+    putting = add("put", values.put, "set a key to a value", to=to, about=of)
+    deleting = add("delete", values.delete, "delete a key", to=to, about=of)
+    for each in (getting, putting, deleting):
+        each.add_argument("key", metavar="KEY")
+    text = "in JSON, as 5, '\"a text\"' or '{\"a\": [1]}'; - reads it from standard input"
+    putting.add_argument("value", metavar="VALUE", help=text)
+    conditions = putting.add_mutually_exclusive_group()
+    conditions.add_argument("--if-absent", action="store_true", help="only if it has no value")
+    text = "only if its value has this tag, which `get --format json` shows"
+    conditions.add_argument("--if-tag", metavar="TAG", help=text)
+    deleting.add_argument("--if-tag", metavar="TAG", help=text)
+    deleting.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_shuffle_commands(

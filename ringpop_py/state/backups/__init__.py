@@ -1,1 +1,1 @@
-"""Checkpoints of whole keyspaces, and restoring from them."""
+"""Checkpoints of whole keyspaces, restoring from them, and whether all in a store can be read."""

@@ -119,11 +119,17 @@ def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState)
     logs = JournalStore(keys, worker, KnownRecords())
     journal = Journal(FENCE, logs.make_name)
     recovery = Recovery(number, state, journal)
-    fact = _run(recovery, recovery.acquire(lambda *_: True), logs)
+    fact = run_now(recovery, recovery.acquire(lambda *_: True), logs)
     assert isinstance(fact, fx.Acquired), fact
 
 
-def _run(recovery: Recovery, effects: Effects, logs: JournalStore) -> fx.Fact:
+def run_now(recovery: Recovery, effects: Effects, logs: JournalStore) -> fx.Fact:
+    """Carry out what *recovery* asks for, on this thread, and return how it ends.
+
+    Raises:
+        StoreUnavailable: the store fails, or changes too fast.
+        StateDamaged: the partition cannot be read.
+    """
     waiting = deque(effects)
     while True:
         effect = waiting.popleft()

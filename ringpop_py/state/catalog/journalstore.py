@@ -368,13 +368,20 @@ def _snapshots_at(store: Store, keys: PartitionKeys, slot: Slot) -> fx.Found | f
 
 
 def _checkpoint(store: Store, keys: PartitionKeys, slot: Slot) -> Checkpoint | None:
+    value = store.get(keys.checkpoint(slot))
+    return None if value is None else checkpoint_in(value, keys, slot)
+
+
+def checkpoint_in(value: bytes, keys: PartitionKeys, slot: Slot) -> Checkpoint:
+    """Return the checkpoint in *value*, which was read where that of *slot* should be.
+
+    Raises:
+        StateDamaged: it is damaged, or another one; the text names the key.
+    """
     # Not at the top, because pyarrow takes 60 MB.
     from ringpop_py.state.catalog.checkpoints import decode_checkpoint  # noqa: PLC0415
 
     key = keys.checkpoint(slot)
-    value = store.get(key)
-    if value is None:
-        return None
     try:
         found = decode_checkpoint(value)
     except StateDamaged as error:

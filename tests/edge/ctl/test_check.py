@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ringpop_py.edge.cli.commands import members_said
-from ringpop_py.edge.ctl.check import _output, check
+from ringpop_py.edge.diagnosis.check import _output, check
 from ringpop_py.edge.judge.problems import CRITICAL, WARNING, Problem
 
 

@@ -14,7 +14,7 @@ from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BadRequest, CallError, JoinRefused
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin import keyspaces
-from ringpop_py.edge.admin.endpoints import CHANGES, READS, TICKS
+from ringpop_py.edge.admin.endpoints import CHANGES, READERS, READS
 from ringpop_py.member.swim.member import Member
 from ringpop_py.member.swim.messages import JoinAck, Ping
 from ringpop_py.net.security.credentials import KeyCredentials
@@ -63,7 +63,8 @@ def call(endpoint: str, body: bytes = b"") -> Call:
     return Call(NODE_SERVICE, endpoint, b"", body, ttl_s=1.0, scheme="msgpack")
 
 
-ADMINS: Final = sorted({*CHANGES, *keyspaces.CHANGES, *TICKS, "/trace/add", "/trace/remove"})
+OF_ADMINS: Final = {path for path, role in READERS.items() if role is Role.ADMIN}
+ADMINS: Final = sorted({*CHANGES, *keyspaces.CHANGES, *OF_ADMINS, "/trace/add", "/trace/remove"})
 MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, JOIN, SYNC, DAMP_REQ})
 
 CLIENTS: Final = sorted({*READS, "/admin/cluster"})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import ApplicationError, CallError
-from ringpop_py.edge.cli.commands import REACHABLE, connect
+from ringpop_py.edge.cli.commands import REACHABLE, connect, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,12 +119,7 @@ def lines(records: Sequence[Record]) -> str:
 
     width = max((len(record.get("at_node", "")) for record in records), default=0)
     return "\n".join(
-        f"{_time(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"
+        f"{time_of(record['at'])}  {record.get('at_node', ''):<{width}}{'  ' if width else ''}"
         f"{text_of({key: record[key] for key in record if key not in _OF_ITS_NODE})}"
         for record in records
     )
-
-
-def _time(at: float) -> str:
-    moment = dt.datetime.fromtimestamp(at, tz=dt.UTC).astimezone()
-    return moment.strftime("%H:%M:%S.%f")[:-3]

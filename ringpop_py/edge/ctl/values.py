@@ -1,0 +1,93 @@
+"""The commands of ringpopctl about single values: ``keyspace get``, ``put`` and ``delete``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError
+from ringpop_py.edge.cli.commands import Output, confirm
+from ringpop_py.edge.ctl.keyspaces import STORE_TIMEOUT_S
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ringpop_py.client.sync.client import Client
+    from ringpop_py.client.sync.keyspaces import KeyspaceClient
+
+
+class KeyAbsent(KeyspaceError, code="key-absent", took_effect="no"):
+    """The key has no value. Nothing was changed."""
+
+
+def get(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace get NAME KEY``. Raises KeyAbsent."""
+    from ringpop_py.state.table.conditions import tag_of  # noqa: PLC0415 - help needs nothing that is installed
+
+    with _keyspace(client, options.name) as keyspace:
+        found = keyspace.get_many([options.key], timeout_s=STORE_TIMEOUT_S)
+    if options.key not in found:
+        raise KeyAbsent(f"keyspace {options.name!r} has no key {options.key!r}")
+    value = found[options.key]
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:  # bytes, NaN
+        raise KeyspaceError(
+            f"the value of key {options.key!r} cannot be shown as JSON: {error}"
+        ) from None
+    answer = {"name": options.name, "key": options.key, "value": value, "tag": tag_of(value)}
+    # What could control a terminal is escaped, as JSON does it.
+    return Output(answer, "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
+
+
+def put(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace put NAME KEY VALUE``."""
+    value = _value(options.value)
+    with _keyspace(client, options.name) as keyspace:
+        keyspace.put(
+            options.key,
+            value,
+            if_tag=options.if_tag,
+            if_absent=options.if_absent,
+            timeout_s=STORE_TIMEOUT_S,
+        )
+    return _done(options, "was set")
+
+
+def delete(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keyspace delete NAME KEY``."""
+    if not options.yes:
+        confirm("Delete key", options.key, f"its value in {options.name} will be gone")
+    with _keyspace(client, options.name) as keyspace:
+        keyspace.delete(options.key, if_tag=options.if_tag, timeout_s=STORE_TIMEOUT_S)
+    return _done(options, "has no value now")
+
+
+def _keyspace(client: Client, name: str) -> KeyspaceClient:
+    from ringpop_py.client.sync.keyspaces import KeyspaceClient  # noqa: PLC0415 - as above
+
+    # One request: a connection of its own to the owner would only be one more that can fail.
+    return KeyspaceClient(client, name, direct=False)
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - as JSON has it
+    """Return the value in *text*, or on standard input. Raises ConfigError if it is not JSON."""
+    from ringpop_py.base.values.packed import decode_value  # noqa: PLC0415 - as above
+
+    given = sys.stdin.read() if text == "-" else text
+    if given.strip():  # an empty body would be null
+        try:
+            return decode_value("json", given.encode())
+        except BodyError:
+            pass
+    if text == "-":
+        raise ConfigError("standard input is not JSON")
+    quoted = shlex.quote(json.dumps(given))
+    raise ConfigError(f"VALUE is not JSON; if it is to be a text, quote it twice: {quoted}")
+
+
+def _done(options: argparse.Namespace, what: str) -> Output:
+    value = {"name": options.name, "key": options.key}
+    return Output(value, f"key {options.key!r} of keyspace {options.name!r} {what}")

@@ -1,0 +1,101 @@
+"""ringpopctl keyspace get, put and delete, at a node on loopback."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from ringpop_py import tag_of
+from ringpop_py.edge.cli.commands import ExitCode
+from ringpop_py.edge.ctl.ringpopctl import main
+from tests.edge.ctl.served import ctl, nodes
+
+CART = {"of": "adä", "lines": [1, None, 2.5]}
+
+
+async def test_a_value_is_set_and_shown_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    async with nodes("a") as (node,):
+        await node.open_keyspace("k", partitions=4)
+
+        was_set = await ctl(node, capsys, "keyspace", "put", "k", "ada", json.dumps(CART))
+        shown = await ctl(node, capsys, "keyspace", "get", "k", "ada")
+        as_json = await ctl(node, capsys, "keyspace", "get", "k", "ada", "--format", "json")
+        unasked = await ctl(node, capsys, "keyspace", "delete", "k", "ada")
+        still = await ctl(node, capsys, "keyspace", "get", "k", "ada")
+        gone = await ctl(node, capsys, "keyspace", "delete", "k", "ada", "--yes")
+        absent = await ctl(node, capsys, "keyspace", "get", "k", "ada")
+        absent_json = await ctl(node, capsys, "keyspace", "get", "k", "ada", "--format", "json")
+
+    assert was_set == (0, "key 'ada' of keyspace 'k' was set\n", "")
+    assert shown == (0, '{"of": "adä", "lines": [1, null, 2.5]}\n', "")
+    assert json.loads(as_json.out) == {
+        "name": "k",
+        "key": "ada",
+        "value": CART,
+        "tag": tag_of(CART),
+    }
+    assert (unasked.code, "--yes" in unasked.err, still.code) == (ExitCode.USAGE, True, 0)
+    assert gone.code == 0
+    assert absent == (ExitCode.FAILED, "", "ringpopctl: keyspace 'k' has no key 'ada'\n")
+    assert json.loads(absent_json.err)["code"] == "key-absent"
+
+
+async def test_a_value_changes_only_if_it_is_still_the_one_that_was_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with nodes("a") as (node,):
+        keyspace = await node.open_keyspace("k", partitions=4)
+        put = ("keyspace", "put", "k", "n")
+
+        first = await ctl(node, capsys, *put, "1", "--if-absent")
+        again = await ctl(node, capsys, *put, "2", "--if-absent")
+        other = await ctl(node, capsys, *put, "3", "--if-tag", tag_of(7))
+        same = await ctl(node, capsys, *put, "-4", "--if-tag", tag_of(1))
+        kept = await ctl(node, capsys, "keyspace", "delete", "k", "n", "--yes", "--if-tag", "x")
+
+        assert [done.code for done in (first, again, other, same, kept)] == [0, 1, 1, 0, 1]
+        assert await keyspace.get("n") == -4
+
+
+async def test_what_json_cannot_show_is_an_error_and_what_controls_a_terminal_is_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with nodes("a") as (node,):
+        keyspace = await node.open_keyspace("k", partitions=4)
+        await keyspace.put("bytes", b"\x00")
+        await keyspace.put("evil", "\x9b2J\x1b")
+
+        of_bytes = await ctl(node, capsys, "keyspace", "get", "k", "bytes")
+        evil = await ctl(node, capsys, "keyspace", "get", "k", "evil")
+
+    assert (of_bytes.code, "cannot be shown as JSON" in of_bytes.err) == (1, True)
+    assert evil.out == '"\\u009b2J\\u001b"\n'
+
+
+async def test_standard_input_is_a_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('"long"\n'))
+    async with nodes("a") as (node,):
+        keyspace = await node.open_keyspace("k", partitions=4)
+
+        done = await ctl(node, capsys, "keyspace", "put", "k", "n", "-")
+
+        assert (done.code, await keyspace.get("n")) == (0, "long")
+
+
+@pytest.mark.parametrize(
+    ("given", "quoted"),
+    [("milk", "'\"milk\"'"), ("NaN", "'\"NaN\"'"), ("", "'\"\"'"), ("it's", "'\"it'\"'\"'s\"'")],
+)
+def test_a_value_that_is_not_json_is_told_how_a_text_is_quoted(
+    capsys: pytest.CaptureFixture[str], given: str, quoted: str
+) -> None:
+    assert main(["keyspace", "put", "k", "n", given]) == ExitCode.USAGE
+
+    assert capsys.readouterr().err == (
+        f"ringpopctl: VALUE is not JSON; if it is to be a text, quote it twice: {quoted}\n"
+    )
