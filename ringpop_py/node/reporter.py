@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.base.logs import log
+from ringpop_py.base.metering import Series
 from ringpop_py.base.texts import printable
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import STORE_LABEL
@@ -47,11 +48,13 @@ class Reporter:
     Attributes:
         events: the last facts.
         status_changes: how often a member came to each status.
+        series: the last ten minutes, in figures.
     """
 
     def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
         self.events = EventLog()
         self.status_changes: Counter[Status] = Counter()
+        self.series = Series(time.time())
         self._name = name
         self._cluster = cluster
         self._store = store

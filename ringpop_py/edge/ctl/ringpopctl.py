@@ -238,6 +238,7 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     flowing.add_argument("name", nargs="?", metavar="NAME", help="this dataflow only")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
+    top.add_argument("--by", choices=("kind",), help="a row for each kind of requests")
     add("ring", _ring, "how much of the ring each member owns", reads=True)
     summary = "who changed a member's status, when, and on which evidence"
     add("why", _why, summary, about="the member's name", reads=True)
