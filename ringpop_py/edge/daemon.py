@@ -22,6 +22,7 @@ from ringpop_py.base.errors import ConfigError, PeerFailed, StoreUnavailable
 from ringpop_py.base.logs import log
 from ringpop_py.base.supervision import check_trio, keep_running
 from ringpop_py.base.version import package_version
+from ringpop_py.edge.admin import series
 from ringpop_py.edge.admin.endpoints import serve_admin
 from ringpop_py.member.discovery.hosts import read_hosts_file
 from ringpop_py.member.discovery.names import resolver_for
@@ -240,7 +241,7 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
     if signals is not None:
         await nursery.start(signals.watch, nursery.cancel_scope)
     await nursery.start(ringpop.channel.run)
-    nursery.start_soon(ringpop.driver.run)
+    nursery.start_soon(ringpop.driver.run, partial(series.follow, ringpop))
     # Channel and driver are the member itself: a bug in them ends the node. A member with half of
     # them would answer some requests, and others would not take over its keys.
     nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)

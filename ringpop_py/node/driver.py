@@ -149,12 +149,17 @@ class NodeDriver:
         channel.on_quiet = lambda address: self._put(Quiet(address))
         channel.on_trouble = self.trouble
 
-    async def run(self) -> NoReturn:
-        """Drive the node until cancelled; then tasks that wait for it get an error."""
+    async def run(self, follow: Callable[[], None] = lambda: None) -> NoReturn:
+        """Drive the node until cancelled; then tasks that wait for it get an error.
+
+        Args:
+            follow: called each time the node was woken, when it has done what was due.
+        """
         try:
             while True:
                 self._take_in()
                 self._carry_out(self.node.advance(now_us()))
+                follow()
                 if not self._inbox:
                     await self._rest()
         finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.base.logs import log
+from ringpop_py.base.metering import Series
 from ringpop_py.base.texts import printable
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import STORE_LABEL
@@ -52,6 +53,7 @@ class Reporter:
         stalls: when this node did not run, and for how many seconds.
         troubles: when it misunderstood which peer, and how.
         status_changes: how often a member came to each status.
+        series: the last ten minutes, in figures.
     """
 
     def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
@@ -59,6 +61,7 @@ class Reporter:
         self.status_changes: Counter[Status] = Counter()
         self.stalls: deque[tuple[float, float]] = deque(maxlen=RECENT_MAX)
         self.troubles: deque[tuple[float, str, str]] = deque(maxlen=RECENT_MAX)
+        self.series = Series(time.time())
         self._name = name
         self._cluster = cluster
         self._store = store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ringpop_py.base.metering import OUTCOMES, Tally
 from ringpop_py.base.values.declared import Named, Natural, Text
 
 
@@ -36,12 +37,16 @@ class ShuffleLoad(Named, frozen=True):
         disk_bytes: the files of shuffles.
         shuffles: how many have rows here, by state.
         listed: some of them.
+        done, refused, failed: calls of clients since it was started, by how they ended.
     """
 
     held_bytes: Natural = 0
     disk_bytes: Natural = 0
     shuffles: dict[str, Natural] = {}  # noqa: RUF012 - msgspec copies an empty default
     listed: tuple[ShuffleSeen, ...] = ()
+    done: Natural = 0
+    refused: Natural = 0
+    failed: Natural = 0
 
 
 class DataflowsBeside(Protocol):
@@ -60,13 +65,25 @@ class DataflowsBeside(Protocol):
 class ShufflesBeside:
     """The process for shuffles.
 
+    Args:
+        tally: counts the calls of its clients.
+
     Attributes:
         starts: how often the process was started.
         runs: whether it runs.
         load: its last report.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally | None = None) -> None:
         self.starts = 0
         self.runs = False
         self.load = ShuffleLoad()
+        self._tally = tally or Tally()
+
+    def hear(self, load: ShuffleLoad) -> None:
+        """Note what the process reports; its counts begin at 0 whenever it is started."""
+        for outcome in OUTCOMES:
+            before, now = getattr(self.load, outcome), getattr(load, outcome)
+            more = now - before if now >= before else now
+            setattr(self._tally, outcome, getattr(self._tally, outcome) + more)
+        self.load = load

@@ -252,6 +252,7 @@ class Errand(Generic[P]):
         deadline: an instant, in microseconds.
         results: the result of each other part: what was answered, or an error.
         under_way: the asks whose end was not reported.
+        given_up: the parts whose result is an error that no owner has answered.
     """
 
     open: Sequence[P]
@@ -259,6 +260,7 @@ class Errand(Generic[P]):
     deadline: int = NEVER
     results: dict[P, Any] = field(default_factory=dict, init=False)
     under_way: list[Ask[P]] = field(default_factory=list, init=False)
+    given_up: Sequence[P] = field(default=(), init=False)
     _tried: dict[P, Attempts] = field(default_factory=dict, init=False)  # mostly none
     _asks_count: int = field(default=0, init=False)
     _pauses_count: int = field(default=0, init=False)
@@ -406,6 +408,7 @@ class Errand(Generic[P]):
             error = self.policy.end(tried, now, self.deadline)
             if error is not None:
                 self.results[part] = error
+                self.given_up = (*self.given_up, part)
         self.open = [part for part in self.open if part not in self.results]
         if not (self._troubled and self.open) or self._hurries:
             return None

@@ -271,6 +271,7 @@ class WritesOf:
     begun: set[int] = field(default_factory=set)
     endpoint = messages.APPLY
     changes_state = True
+    kind = "write"
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
@@ -282,6 +283,10 @@ class WritesOf:
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of partition *number*. Raises BodyError."""
         return messages.outcomes_of(result, len(self.parts[number]))
+
+    def size(self, number: int) -> int:
+        """See `MemberRequest`."""
+        return len(self.parts[number])
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `MemberRequest`."""
@@ -303,6 +308,7 @@ class ReadsOf:
     host: Any = None
     endpoint = messages.READ
     changes_state = False
+    kind = "read"
 
     @classmethod
     def of(
@@ -329,6 +335,10 @@ class ReadsOf:
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of partition *number*. Raises BodyError."""
         return messages.packed_values_of(result, len(self.parts[number]))
+
+    def size(self, number: int) -> int:
+        """See `MemberRequest`."""
+        return len(self.parts[number])
 
     def rows(self, results: dict[int, Any]) -> list[tuple[str, bytes]]:
         """Return the keys that exist and their packed values. Raises the error of a part."""
@@ -359,6 +369,7 @@ class ScansOf:
     host: Any = None
     endpoint = messages.SCAN
     changes_state = False
+    kind = "scan"
 
     @property
     def stale(self) -> bool:
@@ -376,6 +387,10 @@ class ScansOf:
     def decode(self, _number: int, result: Any) -> Scanned:  # noqa: ANN401 - as it came
         """Return the result of a partition. Raises BodyError."""
         return messages.scanned_of(result)
+
+    def size(self, _number: int) -> int:
+        """See `MemberRequest`."""
+        return 1
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `MemberRequest`."""

@@ -5,8 +5,9 @@ Fields that are not named here are left as they came.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
+from ringpop_py.base.metering import BOUNDS_S
 from ringpop_py.base.values.declared import Meta, Named, Natural, Text, convert
 from ringpop_py.base.values.packed import a_map
 
@@ -17,6 +18,8 @@ Outcomes = tuple[Natural, Natural, Natural]
 """How many pings were answered in time, late, and never."""
 TEXT_CHARACTERS_MAX = 1_000
 Short = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
+Column = Annotated[tuple[float | None, ...], Meta(max_length=100)]
+BUCKETS: Final = len(BOUNDS_S) + 1
 
 
 class ProxyAccount(Named, frozen=True):
@@ -215,6 +218,21 @@ class DataflowAccount(Named, frozen=True):
     trouble: Text
 
 
+class OperationAccount(Named, frozen=True):
+    """What was served of one kind, in the answer of ``/admin/work``; see `Tally`.
+
+    Attributes:
+        counts, total_s: of a `Histogram`.
+    """
+
+    kind: Short
+    done: Natural
+    refused: Natural
+    failed: Natural
+    counts: Annotated[tuple[Natural, ...], Meta(min_length=BUCKETS, max_length=BUCKETS)]
+    total_s: Annotated[float, Meta(ge=0, le=1e12)]
+
+
 class WorkAccount(Named, frozen=True):
     """The answer of ``/admin/work``."""
 
@@ -224,6 +242,22 @@ class WorkAccount(Named, frozen=True):
     shuffles: Annotated[tuple[ShuffleAccount, ...], Meta(max_length=100)]
     streams: Annotated[tuple[SplitAccount, ...], Meta(max_length=4_000)] = ()
     dataflows: Annotated[tuple[DataflowAccount, ...], Meta(max_length=100)] = ()
+    operations: Annotated[tuple[OperationAccount, ...], Meta(max_length=100)] = ()
+
+
+class SeriesAccount(Named, frozen=True):
+    """The answer of ``/admin/series``: see `Series`.
+
+    Attributes:
+        names: of the figures in each of *columns*, which are *step_s* apart; a figure without a
+            value, for example the latency of nothing, is None.
+        ended_at: when the newest column was complete.
+    """
+
+    step_s: Annotated[float, Meta(gt=0, le=3_600)]
+    ended_at: Instant
+    names: Annotated[tuple[Short, ...], Meta(max_length=100)]
+    columns: Annotated[tuple[Column, ...], Meta(max_length=1_000)]
 
 
 KINDS: dict[str, type[Named]] = {
@@ -231,6 +265,7 @@ KINDS: dict[str, type[Named]] = {
     "/admin/checkup": CheckupAccount,
     "/admin/reach": ReachAccount,
     "/admin/work": WorkAccount,
+    "/admin/series": SeriesAccount,
     "/admin/keyspaces": KeyspacesAccount,
     "/admin/keyspaces/show": ShareAccount,
     "/admin/keyspaces/table": TableAccount,

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.logs import log
+from ringpop_py.base.metering import OUTCOMES
 from ringpop_py.base.values.declared import asdict
 from ringpop_py.edge.admin.accounts import TEXT_CHARACTERS_MAX
 from ringpop_py.member.swim.member import Status
@@ -108,8 +109,23 @@ def work(ringpop: Ringpop, _value: object) -> object:
         "puts_s": 0.0 if put is None else put.total_s,
         "jobs": _jobs(ringpop),
         "shuffles": [asdict(shuffle) for shuffle in listed],
+        "operations": operations(ringpop),
         **flowing_through(ringpop),
     }
+
+
+def operations(ringpop: Ringpop) -> list[dict[str, Any]]:
+    """Return what this node has served, by kind; kinds without a count are left out."""
+    return [
+        {
+            "kind": kind,
+            **{outcome: getattr(tally, outcome) for outcome in OUTCOMES},
+            "counts": tally.seconds.counts,
+            "total_s": tally.seconds.total_s,
+        }
+        for kind, tally in ringpop.proxying.operations.by_kind().items()
+        if tally.done or tally.refused or tally.failed
+    ]
 
 
 def flowing_through(ringpop: Ringpop) -> dict[str, list[dict[str, Any]]]:

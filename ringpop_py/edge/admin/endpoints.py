@@ -24,6 +24,7 @@ from ringpop_py.base.values.packed import a_map, decode_value, encode_value
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin import checkup, loglines
 from ringpop_py.edge.admin.census import Census
+from ringpop_py.edge.admin.series import series
 from ringpop_py.edge.admin.traces import Traces
 from ringpop_py.member.swim.member import STORE_LABEL, Status
 from ringpop_py.net.security.identity import Role
@@ -536,6 +537,7 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/reach": checkup.reach,
     "/admin/checkup": checkup.checkup,
     "/admin/work": checkup.work,
+    "/admin/series": series,
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import ApplicationError, BadRequest, CallError
+from ringpop_py.base.metering import BOUNDS_S, OUTCOMES, quantile_ms
 from ringpop_py.edge.cli.commands import (
     REACHABLE,
     ExitCode,
@@ -17,14 +18,23 @@ from ringpop_py.edge.cli.commands import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ringpop_py.client.sync.client import Client
 
 SUCCESSORS: Final = 3
-FIGURES: Final = ("cpu", "memory_mb", "requests", "failed", "pings", "slow")
 UNITS: Final = {"_s": "s", "_mb": "MB"}
 """The unit of a figure, by the end of its name."""
+_RATES: Final = {
+    "requests": "REQUESTS/S",
+    "refused": "REFUSED/S",
+    "failed": "FAILED/S",
+    "p99_ms": "P99 MS",
+}
+FIGURES: Final = {"cpu": "CPU %", "memory_mb": "MEMORY MB", **_RATES, "pings": "PINGS/S"}
+TOP_HEADS: Final = {"name": "MEMBER", "status": "STATUS", **FIGURES, "slow": "SLOW"}
+KIND_HEADS: Final = {"name": "MEMBER", "kind": "KIND", **_RATES}
+"""The columns of `top`, by the names of what is in them."""
 FIRST_S: Final = 1.0
 """How long `top` measures, in seconds, before it first shows rates."""
 KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
@@ -37,7 +47,7 @@ class Top:
     """``ringpopctl top``: each member's rates per second. It remembers the last counts."""
 
     def __init__(self) -> None:
-        self._before: dict[str, dict[str, float]] = {}
+        self._before: dict[str, _Sample] = {}
 
     def __call__(self, client: Client, options: argparse.Namespace) -> Output:
         """Return the rates since the last call; the first call measures for `FIRST_S`."""
@@ -47,60 +57,113 @@ class Top:
         rows = self._measured(client)
         if options.sort is not None:
             rows.sort(key=lambda row: row[options.sort] or 0, reverse=True)
-        heads = (
-            "MEMBER",
-            "STATUS",
-            "CPU %",
-            "MEMORY MB",
-            "REQUESTS/S",
-            "FAILED/S",
-            "PINGS/S",
-            "SLOW",
-        )
-        names = ("name", "status", *FIGURES)
-        cells = [["-" if row[name] is None else row[name] for name in names] for row in rows]
-        return Output({"members": rows}, table(heads, cells))
+        if options.by == "kind":
+            rows = [
+                {"name": row["name"], "kind": kind, **rates}
+                for row in rows
+                for kind, rates in row["kinds"].items()
+            ]
+            return Output({"members": rows}, _table_of(rows, KIND_HEADS))
+        for row in rows:
+            del row["kinds"]
+        return Output({"members": rows}, _table_of(rows, TOP_HEADS))
 
     def _measured(self, client: Client) -> list[dict[str, Any]]:
         rows, seen = [], {}
-        value = members_said(client, "node", "checkup")
+        value = members_said(client, "node", "checkup", "work")
         for member in value["members"]:
-            row: dict[str, Any] = dict.fromkeys(FIGURES)
-            row |= {"name": member["name"], "status": member["status"]}
+            name, status = member["name"], member["status"]
+            row: dict[str, Any] = {
+                "name": name,
+                "status": status,
+                **dict.fromkeys([*FIGURES, "slow"]),
+            }
+            row["kinds"] = {}
             rows.append(row)
-            if member["name"] in value["silent"]:
-                row["status"] = f"{member['status']}, silent"
-            said = value["said"].get(member["name"], {})
-            sample = seen[member["name"]] = _sampled(said) if "checkup" in said else None
-            before = self._before.get(member["name"])
-            if sample is None or before is None:
+            if name in value["silent"]:
+                row["status"] = f"{status}, silent"
+            said = value["said"].get(name, {})
+            if not {"checkup", "work"} <= said.keys():
                 continue
-            apart_s = max(sample["at_s"] - before["at_s"], 1e-3)
-            rate = {
-                name: (sample[name] - before[name]) / apart_s
-                for name in ("cpu_s", "requests", "failed", "pings")
-            }
-            row |= {
-                "cpu": round(100 * rate["cpu_s"], 1),
-                "memory_mb": round(sample["memory_bytes"] / 1e6, 1),
-                "slow": int(sample["slow"]),
-                **{name: round(rate[name], 1) for name in ("requests", "failed", "pings")},
-            }
-        self._before = {name: sample for name, sample in seen.items() if sample is not None}
+            sample = seen[name] = _Sample.of(said)
+            before = self._before.get(name)
+            if before is not None:
+                row |= sample.since(before)
+        self._before = seen
         return rows
 
 
-def _sampled(said: Mapping[str, Any]) -> dict[str, float]:
-    node, checkup = said["node"], said["checkup"]
-    proxy, gossip = node["proxy"], node["gossip"]
+class _Sample(NamedTuple):
+    """What a member has counted so far.
+
+    Attributes:
+        kinds: by kind of operation, how many ended in each way of `OUTCOMES`, and the buckets of
+            those that were timed; None from a member of an older version.
+    """
+
+    at_s: float
+    cpu_s: float
+    memory_bytes: int
+    slow: int
+    pings: int
+    kinds: dict[str, tuple[list[int], list[int]]] | None
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> _Sample:
+        gossip, checkup = said["node"]["gossip"], said["checkup"]
+        operations = said["work"].get("operations")
+        kinds = (
+            None
+            if operations is None
+            else {
+                each["kind"]: ([each[outcome] for outcome in OUTCOMES], list(each["counts"]))
+                for each in operations
+            }
+        )
+        return cls(
+            checkup["at"],
+            checkup["cpu_s"],
+            checkup["memory_bytes"],
+            checkup["health_score"],
+            gossip["pings_sent"] + gossip["pings_received"],
+            kinds,
+        )
+
+    def since(self, before: _Sample) -> dict[str, Any]:
+        """Return the rates since *before*, of all operations and by kind."""
+        apart_s = max(self.at_s - before.at_s, 1e-3)
+        row: dict[str, Any] = {
+            "cpu": round(100 * (self.cpu_s - before.cpu_s) / apart_s, 1),
+            "memory_mb": round(self.memory_bytes / 1e6, 1),
+            "pings": round((self.pings - before.pings) / apart_s, 1),
+            "slow": self.slow,
+        }
+        if self.kinds is None:
+            return row
+        none = [0] * len(OUTCOMES), [0] * (len(BOUNDS_S) + 1)
+        more = {
+            kind: (_more(ended, then[0]), _more(buckets, then[1]))
+            for kind, (ended, buckets) in self.kinds.items()
+            for then in [(before.kinds or {}).get(kind, none)]
+        }
+        row["kinds"] = {kind: _rates(*each, apart_s) for kind, each in more.items()}
+        all_kinds = zip(none, *more.values(), strict=True)
+        ended, buckets = ([sum(each) for each in zip(*part, strict=True)] for part in all_kinds)
+        return row | _rates(ended, buckets, apart_s)
+
+
+def _more(now: Sequence[int], then: Sequence[int]) -> list[int]:
+    # The counts of a member that was started again are smaller than before.
+    return [max(after - before, 0) for after, before in zip(now, then, strict=True)]
+
+
+def _rates(ended: Sequence[int], buckets: Sequence[int], apart_s: float) -> dict[str, Any]:
+    p99_ms = quantile_ms(buckets, 0.99)
     return {
-        "at_s": checkup["at"],
-        "cpu_s": checkup["cpu_s"],
-        "memory_bytes": checkup["memory_bytes"],
-        "slow": checkup["health_score"],
-        "requests": proxy["handled_here"] + proxy["served"] + proxy["proxied"],
-        "failed": proxy["failures"],
-        "pings": gossip["pings_sent"] + gossip["pings_received"],
+        "requests": round(sum(ended) / apart_s, 1),
+        "refused": round(ended[1] / apart_s, 1),
+        "failed": round(ended[2] / apart_s, 1),
+        "p99_ms": None if p99_ms is None else round(p99_ms, 2),
     }
 
 
@@ -136,6 +199,11 @@ def figure(name: str, value: object) -> tuple[str, str]:
         if name.endswith(ending):
             return name.removesuffix(ending), f"{text} {unit}"
     return name, text or "-"
+
+
+def _table_of(rows: Sequence[Mapping[str, Any]], heads: Mapping[str, str]) -> str:
+    cells = [["-" if row[name] is None else row[name] for name in heads] for row in rows]
+    return table(tuple(heads.values()), cells)
 
 
 # Which members are asked about a key, and what they answer.

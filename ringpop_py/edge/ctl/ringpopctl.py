@@ -274,6 +274,7 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     text = "stop after N rounds, and do not clear the screen"
     top.add_argument("-n", dest="rounds", type=count, metavar="N", help=text)
     top.add_argument("--sort", choices=look.FIGURES, help="the members with most of it first")
+    top.add_argument("--by", choices=("kind",), help="a row for each kind of requests")
     add("ring", _ring, "how much of the ring each member owns", reads=True)
     summary = "who changed a member's status, when, and on which evidence"
     add("why", _why, summary, about="the member's name", reads=True)

@@ -1,1 +1,1 @@
-"""What ringpopctl finds out: what is wrong and why, logs, round trips, bundles, files and stores."""
+"""What ringpopctl finds out: what is wrong, why, logs, round trips, bundles, files, stores."""

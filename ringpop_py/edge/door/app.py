@@ -92,7 +92,9 @@ class EntryApp:
             here = await answered(scope, receive, send, self._forwarding(asked), self._options)
             assert here is None, "the node answers for its own host as well"
         except (HttpRefusal, ConfigError) as error:
-            await refuse(send, _answer_to(error))
+            refusal = _answer_to(error)
+            self._ringpop.proxying.operations.entry.end(refusal.status)
+            await refuse(send, refusal)
         finally:
             self._bodies_bytes -= sum(came)
 
@@ -145,6 +147,7 @@ class EntryApp:
                 reply = await self._asker.reply(key, request)
                 assert isinstance(reply, HttpReply)
                 return reply
+            self._ringpop.proxying.operations.entry.failed += 1
             raise DeadlineExceeded(f"there was no answer within {seconds:g} s")
         except RingpopError as error:  # callers learn no names of members; the log has them
             if self._told.first_time(error.code, str(error), trio.current_time()):

@@ -22,13 +22,13 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from ringpop_py.base.logs import log
-from ringpop_py.base.metering import Histogram
+from ringpop_py.base.metering import OUTCOMES, Histogram
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin.checkup import metered_store
+from ringpop_py.edge.admin.series import THERE, unserved_count
 from ringpop_py.member.swim.member import Status
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.keyspaces.shares import has_failed
-from ringpop_py.state.placement.table import PartitionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +45,6 @@ thousands of names must not make thousands of series."""
 REST: Final = "(others)"
 CHECKSUM_BITS: Final = (1 << 48) - 1
 """The bits of a checksum that are shown: a float has no more than 53."""
-_THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 
 class NodeMetrics:
@@ -171,11 +170,15 @@ class NodeMetrics:
 
     def _requests(self) -> Iterator[Metric]:
         counts = self._ringpop.proxying.counts
-        text = "Requests, by what this node did: handled_here, proxied to the owner, or served."
-        done = {(how,): getattr(counts, how) for how in ("handled_here", "proxied", "served")}
-        yield _counter("ringpop_requests", text, done, "how")
-        text = "Requests that this node gave up."
-        yield _counter("ringpop_requests_failed", text, {(): counts.failures})
+        tallies = self._ringpop.proxying.operations.by_kind()
+        text = "Operations that ended here, by kind and by outcome: done, refused, or failed."
+        ended = {(k, o): getattr(tally, o) for k, tally in tallies.items() for o in OUTCOMES}
+        yield _counter("ringpop_operations", text, ended, "kind", "outcome")
+        text = "How long operations took that were served here; one of 16 is timed."
+        took = {(kind,): tally.seconds for kind, tally in tallies.items() if tally.done}
+        yield _histogram("ringpop_operation_seconds", text, took, "kind")
+        text = "Calls with requests to the owners of their keys."
+        yield _counter("ringpop_requests_forwarded", text, {(): counts.proxied})
         text = "Calls to owners that failed, by error; the request may be tried again."
         failed = {(error,): count for error, count in counts.attempts_failed.items()}
         yield _counter("ringpop_attempts_failed", text, failed, "error")
@@ -192,19 +195,16 @@ class NodeMetrics:
     # Keyspaces.
 
     def _keyspaces(self, shares: Mapping[str, Share]) -> Iterator[Metric]:
-        there = {member.name for member in self._ringpop.members if member.status in _THERE}
+        there = {member.name for member in self._ringpop.members if member.status in THERE}
         sums: dict[str, Counter[tuple[str, ...]]] = {what: Counter() for what in _SUMS}
         pauses: dict[tuple[str, ...], Histogram] = {}
         for name, share in shares.items():
             host, table = share.host, share.host.table
             has_slot = self._keyspace_names.gives_slot(name)
             label = (name if has_slot else REST,)
-            served = sum(
-                row.status is PartitionStatus.ONLINE and row.owner in there for row in table
-            )
             online = host.driver.online()
             sums["partitions"][label] += len(table)
-            sums["unserved"][label] += len(table) - served
+            sums["unserved"][label] += unserved_count(table, there)
             sums["here"][label] += len(online)
             sums["keys"][label] += sum(len(partition.state) for partition in online)
             sums["moving"][label] += len(table.moving)

@@ -223,6 +223,7 @@ class Stream:
             return False
         await self.in_thread(partial(self._refused, record, why))
         self.refused_count += 1
+        self._keyspace.stage.operations.stream.refused += 1
         return True
 
 
@@ -354,6 +355,7 @@ class _Reader:
             if isinstance(outcome, Outcome):
                 self.status.records += len(records)
                 self._stream.records_count += len(records)
+                self._keyspace.stage.operations.stream.done += len(records)
                 feed.taken(number, mark_in(outcome))
                 self._note(number, "")
                 self._tell(feed)

@@ -21,7 +21,7 @@ from ringpop_py.base.errors import (
     TooManyInFlight,
     WireError,
 )
-from ringpop_py.base.metering import Histogram
+from ringpop_py.base.metering import TIMED_MASK, Histogram
 from ringpop_py.base.values.declared import Struct
 from ringpop_py.net.security.identity import Role
 from ringpop_py.net.wire.calls import Answer
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ringpop_py.net.wire.connection import Connection
 
 ANY_ENDPOINT: Final = "*"
-TIMED_MASK: Final = 15
-"""One of 16 calls of an endpoint is timed; all are counted."""
 
 
 class IncomingCall(Struct, eq=False):

@@ -6,7 +6,8 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.base.metering import Histogram, Recent
+from ringpop_py.base.metering import Histogram
+from ringpop_py.node.signals.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.metering import Histogram, Recent
+from ringpop_py.base.metering import Histogram
+from ringpop_py.node.signals.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Collection

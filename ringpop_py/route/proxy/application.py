@@ -22,6 +22,7 @@ from ringpop_py.base.errors import (
     TooManyInFlight,
 )
 from ringpop_py.base.faults import is_fault, text_of
+from ringpop_py.base.metering import TIMED_MASK, Operations, Tally
 from ringpop_py.net.http.streams import Streams
 from ringpop_py.route.proxy.request import (
     AppCall,
@@ -86,6 +87,7 @@ class Application:
             declined: it may be tried again.
         on_handler: called with each endpoint that gets a handler.
         streams: the answers of the HTTP application that are passed on as they come.
+        operations: what this node has served, of all kinds.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Application:
         self.reply_bytes_max = reply_bytes_max
         self.config = config
         self.counts = ProxyCounts()
+        self.operations = Operations()
         self.starting = False
         self.on_handler: Callable[[str], None] = lambda _endpoint: None
         self._handlers: dict[str, Handler] = {}
@@ -252,25 +255,50 @@ class Application:
     async def handle_many(
         self, keys: tuple[str, ...], request: ManyRequest, deadline: float
     ) -> ManyReply:
-        """Have the handlers of this node answer *request*. See `results_of`."""
+        """Have the handlers of this node answer *request*, and count it. See `results_of`."""
         self.refuse_too_many()
         self.counts.in_flight += 1
         try:
             call = ManyCall(request.endpoint, keys, request.bodies, "", request.headers, deadline)
-            return ManyReply(await self.results_of(call), self.local)
+            reply = ManyReply(await self.results_of(call), self.local)
+        except ApplicationError as error:
+            self.operations.handler.fail(error, len(keys))
+            raise
         finally:
             self.counts.in_flight -= 1
+        self.operations.handler.add(reply.results)
+        return reply
 
     async def handle(
         self, keys: tuple[str, ...], request: AnyRequest, deadline: float = math.inf
     ) -> AnyReply:
-        """Have the handler, or the HTTP application, of this node answer *request*.
+        """Have the handler, or the HTTP application, of this node answer *request*, and count it.
 
         Args:
             deadline: see `AppCall`.
         """
-        if isinstance(request, HttpRequest):
-            return await self.replay(request)
+        tally, began_at = self.tally_of(request), trio.current_time()
+        reply: AnyReply
+        try:
+            if isinstance(request, HttpRequest):
+                reply = await self.replay(request)
+                tally.end(reply.status)
+            else:
+                reply = await self._handled(keys, request, deadline)
+                tally.done += 1
+        except RingpopError as error:
+            tally.fail(error)
+            raise
+        if tally.done & TIMED_MASK == 1:
+            tally.seconds.observe(trio.current_time() - began_at)
+        return reply
+
+    def tally_of(self, request: AnyRequest | ManyRequest) -> Tally:
+        """Return where *request* counts."""
+        counted = self.operations
+        return counted.entry if isinstance(request, HttpRequest) else counted.handler
+
+    async def _handled(self, keys: tuple[str, ...], request: Request, deadline: float) -> Reply:
         handler = self.handler_for(request.endpoint)
         self.refuse_too_many()
         self.counts.in_flight += 1

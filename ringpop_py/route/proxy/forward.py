@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import trio
 
@@ -17,6 +17,7 @@ from ringpop_py.base.arguments import (
     wrong,
 )
 from ringpop_py.base.errors import (
+    ApplicationError,
     BadRequest,
     BodyError,
     CallError,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from ringpop_py.route.proxy.owners import KeyOwners, RingOwners
     from ringpop_py.route.proxy.request import AnyReply
 
+E = TypeVar("E", bound=RingpopError)
 _SCHEDULING: Final = {"max_retries", "retry_schedule", "failover"}
 _SPLITS_MAX: Final = 3
 """So often the requests of one message that has several owners by now are grouped anew."""
@@ -115,6 +117,7 @@ class Proxy:
         config = application.config
         self.application = application
         self.counts = application.counts
+        self.operations = application.operations
         self.service = service
         self.owners_of_keyspace: Callable[[str], KeyOwners | None] = lambda _name: None
         self._channel = channel
@@ -137,6 +140,7 @@ class Proxy:
         request: AnyRequest,
         *,
         owners: KeyOwners | None = None,
+        counts: bool = True,
         **options: Unpack[RequestOptions],
     ) -> Coroutine[Any, Any, AnyReply | None]:
         """Return None if this node owns the key, and the owner's reply otherwise.
@@ -144,6 +148,7 @@ class Proxy:
         Args:
             key: a key, or several that must have one owner.
             owners: knows who owns keys; the ring by default.
+            counts: whether a request of this node's own keys counts as done.
             options: see `RequestOptions`.
 
         Raises:
@@ -161,11 +166,11 @@ class Proxy:
             raise wrong("request", "a Request or an HttpRequest", request)
         owners = self._ring_owners if owners is None else owners
         if not options:
-            return self._ask(keys, request, owners, self._policy, math.inf)
+            return self._ask(keys, request, owners, self._policy, math.inf, counts=counts)
         policy = self._policy_for(options)
         if policy.failover > 1 and (len(keys) > 1 or not isinstance(owners, SuccessorRoutes)):
             raise ConfigError("failover is for one key, which the ring owns and no keyspace")
-        return self._ask(keys, request, owners, policy, _deadline_in(options))
+        return self._ask(keys, request, owners, policy, _deadline_in(options), counts=counts)
 
     async def _ask(
         self,
@@ -175,6 +180,7 @@ class Proxy:
         policy: SchedulePolicy,
         deadline_at: float,
         routes: PartRoutes[str] | None = None,
+        counts: bool = True,  # noqa: FBT001, FBT002 - see `handle_or_proxy`
     ) -> Any:  # noqa: ANN401 - as the request is
         """Return None if this node is to handle *request*, and the owner's reply otherwise.
 
@@ -206,6 +212,7 @@ class Proxy:
             owner = ask.to
             if owner == self.application.local:
                 self.counts.handled_here += 1
+                self.application.tally_of(request).done += counts
                 return None
             try:
                 head = owners.head(keys)
@@ -213,6 +220,7 @@ class Proxy:
             except TooManyInFlight as error:  # back-pressure is for the caller
                 if retry is not None:
                     error.took_effect = retry.took_effect
+                self._given_up(request, error)
                 raise
             except CallError as error:
                 failure = error
@@ -223,7 +231,13 @@ class Proxy:
             step = retry.next(routes, _now())
             self.counts.retries += not isinstance(step, RingpopError)
         self.counts.failures += 1
-        raise step from failure
+        raise self._given_up(request, step) from failure
+
+    def _given_up(self, request: AnyRequest | ManyRequest, error: E) -> E:
+        """Count *request* as failed or refused, unless it is of many keys; return *error*."""
+        if not isinstance(request, ManyRequest):
+            self.application.tally_of(request).fail(error)
+        return error
 
     def _policy_for(self, options: RequestOptions) -> SchedulePolicy:
         check_names(options, RequestOptions.__annotations__, "option")
@@ -271,12 +285,14 @@ class Proxy:
 
         async def ask(owner: str, group: tuple[str, ...]) -> None:
             try:
-                reply = await self._ask(group, request, owners, policy, deadline_at)
+                reply = await self._ask(
+                    group, request, owners, policy, deadline_at, counts=here is None
+                )
                 if reply is None and here is not None:
                     with trio.move_on_at(deadline_at):
                         reply = await here(group, request, deadline_at)
                     if reply is None:
-                        raise _too_slow_here()
+                        raise self._given_up(request, _too_slow_here())
                 replies[owner] = OwnerReply(owner, group, reply)
             except RingpopError as error:
                 replies[owner] = OwnerReply(owner, group, error=error)
@@ -336,7 +352,7 @@ class Proxy:
             routes = Together(many.owners, keys, known)
             try:
                 reply = await self._ask(
-                    keys, request, many.owners, many.policy, many.deadline_at, routes
+                    keys, request, many.owners, many.policy, many.deadline_at, routes, counts=False
                 )
                 if reply is None:
                     reply = await self._handle_many(keys, request, many.deadline_at)
@@ -345,6 +361,8 @@ class Proxy:
                 if divided and (error.took_effect == "no" or many.policy.idempotent):
                     await self._scatter(many, places, splits_left - 1)
                 else:
+                    if not isinstance(error, ApplicationError):  # which its owner has counted
+                        self.operations.handler.fail(error, len(places))
                     for place in places:
                         many.results[place] = error
             else:
@@ -378,7 +396,7 @@ class Proxy:
     ) -> AnyReply:
         """As `handle_or_proxy`, but call this node's handler if it is the owner."""
         began_at = trio.current_time()
-        reply = await self.handle_or_proxy(key, request, owners=owners, **options)
+        reply = await self.handle_or_proxy(key, request, owners=owners, counts=False, **options)
         if reply is not None:
             return reply
         keys = (key,) if isinstance(key, str) else tuple(key)

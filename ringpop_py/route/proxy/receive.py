@@ -55,6 +55,7 @@ class ProxyServer:
         self._proxy = proxy
         self._application = proxy.application
         self._counts = proxy.counts
+        self._operations = proxy.operations
         serve = partial(channel.serve, proxy.service, handler=self._serve, work=Work.REQUESTS)
         serve(ANY_ENDPOINT)  # which refuses
         self._application.on_handler = serve  # each is counted by itself
@@ -83,14 +84,17 @@ class ProxyServer:
         try:
             result = handler(call)
             # The usual case, without a call; and `isawaitable` takes long.
-            if isinstance(result, bytes) and len(result) <= self._application.reply_bytes_max:
-                return Answer(ok=True, arg3=result)
-            if inspect.isawaitable(result):
-                self._counts.in_flight += 1  # now: others may be admitted before its task begins
-                return self._finish(result, call.endpoint)
-            return Answer(ok=True, arg3=self._application.body_of(result, call.endpoint))
+            if not isinstance(result, bytes) or len(result) > self._application.reply_bytes_max:
+                if inspect.isawaitable(result):
+                    self._counts.in_flight += 1  # now: others may come before its task begins
+                    return self._finish(result, incoming)
+                result = self._application.body_of(result, call.endpoint)
         except BaseException as error:  # noqa: BLE001 - looked at there
             return self._failed(error, call.endpoint)
+        self._operations.handler.done += 1
+        if incoming.timed_from is not None:
+            self._operations.handler.seconds.observe(trio.current_time() - incoming.timed_from)
+        return Answer(ok=True, arg3=result)
 
     async def _serve_many(self, incoming: IncomingCall) -> Answer:
         """Serve requests of many keys: route those of a client; handle others, which are ours."""
@@ -115,9 +119,10 @@ class ProxyServer:
         try:
             results = await self._application.results_of(call)
         except BaseException as error:  # noqa: BLE001 - looked at there
-            return self._failed(error, call.endpoint)
+            return self._failed(error, call.endpoint, len(bodies))
         finally:
             self._counts.in_flight -= 1
+        self._operations.handler.add(results)
         return self._answer_of_many(results)
 
     async def _route_many(self, head: Head, request: ManyRequest, incoming: IncomingCall) -> Answer:
@@ -134,19 +139,27 @@ class ProxyServer:
         most = self._application.joint_bytes_max
         return Answer(ok=True, arg3=encode_results(results, most))
 
-    async def _finish(self, result: Awaitable[bytes | None], endpoint: str) -> Answer:
+    async def _finish(self, result: Awaitable[bytes | None], incoming: IncomingCall) -> Answer:
         try:
-            return Answer(ok=True, arg3=self._application.body_of(await result, endpoint))
+            body = self._application.body_of(await result, incoming.endpoint)
         except BaseException as error:  # noqa: BLE001 - looked at there
-            return self._failed(error, endpoint)
+            return self._failed(error, incoming.endpoint)
         finally:
             self._counts.in_flight -= 1
+        self._operations.handler.done += 1
+        if incoming.timed_from is not None:
+            self._operations.handler.seconds.observe(trio.current_time() - incoming.timed_from)
+        return Answer(ok=True, arg3=body)
 
-    def _failed(self, error: BaseException, endpoint: str) -> Answer:
-        """Return the answer for what a handler has raised. Raises what is not for the caller."""
+    def _failed(self, error: BaseException, endpoint: str, count: int = 1) -> Answer:
+        """Count, and return the answer for, what a handler has raised for so many requests.
+
+        Raises what is not for the caller: whoever has forwarded the request counts it.
+        """
         failure = self._application.failure(error, endpoint)
         if not isinstance(failure, ApplicationError):
             raise failure
+        self._operations.handler.fail(failure, count)
         if isinstance(failure, HandlerFailed):
             log.error("a handler failed", endpoint=endpoint, exc_info=error)
         return Answer(ok=False, arg2=encode_failure(failure))
@@ -205,9 +218,13 @@ class ProxyServer:
         try:
             reply = await self._application.replay(request)
         except ApplicationError as error:
+            self._operations.entry.fail(error)
             return Answer(ok=False, arg2=encode_failure(error))
         finally:
             self._counts.in_flight -= 1
+        self._operations.entry.end(reply.status)
+        if incoming.timed_from is not None:
+            self._operations.entry.seconds.observe(trio.current_time() - incoming.timed_from)
         head_back = encode_http_reply_head(reply.status, reply.headers, reply.stream)
         return Answer(ok=True, arg2=head_back, arg3=reply.body)
 

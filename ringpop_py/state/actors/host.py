@@ -20,6 +20,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.faults import is_fault
 from ringpop_py.base.logs import log
+from ringpop_py.base.metering import TIMED_MASK
 from ringpop_py.base.values.declared import replace
 from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.packed import decode_value
@@ -41,6 +42,7 @@ from ringpop_py.state.placement.table import to_rows
 from ringpop_py.state.shares.rescale_events import Lost
 
 if TYPE_CHECKING:
+    from ringpop_py.base.metering import Operations
     from ringpop_py.state.actors.mail import Mail
     from ringpop_py.state.shares.dispatcher import MemberRequest
     from ringpop_py.state.shares.host import Host
@@ -68,10 +70,12 @@ class ActorHost:
     Attributes:
         deliveries: brings messages from this node to actors anywhere.
         tells_count: messages from this node to actors that have not arrived yet.
+        operations: what this node has served, of all kinds.
     """
 
-    def __init__(self, host: Host, spawn: Spawn, ask: Ask) -> None:
+    def __init__(self, host: Host, spawn: Spawn, ask: Ask, operations: Operations) -> None:
         self._host = host
+        self.operations = operations
         self.deliveries = Deliveries(ask, spawn, self)
         self._spawn = spawn
         self.mailboxes = Mailboxes()
@@ -84,21 +88,35 @@ class ActorHost:
         return self.mailboxes.waiting_count + self.mailboxes.working_count + self.tells_count
 
     async def take(self, mail: Mail) -> MailAnswered | PartResult:
-        """Return the actor's answer, or why it was not asked, or where it is."""
-        answered = trio.Event()
+        """Return the actor's answer, or why it was not asked, or where it is; count the message."""
+        tally, began_at, answered = self.operations.message, trio.current_time(), trio.Event()
         message = ActorMessage(mail, answered)
         try:
             seat = self.mailboxes.receive(message)
             if seat is not None:
                 self._spawn(self._work, seat)
         except KeyspaceError as error:
+            if error.settles:  # otherwise it is brought again, or given up by its sender
+                tally.fail(error)
             return error
         try:
             await answered.wait()
         finally:
             message.abandoned = True
-        assert message.answer is not None
-        return message.answer
+        answer = message.answer
+        assert answer is not None
+        if isinstance(answer, MailAnswered):
+            if message.failure is not None:
+                tally.fail(message.failure)
+            elif answer.error is not None:  # of an earlier copy of this message
+                tally.refused += 1
+            else:
+                tally.done += 1
+        elif isinstance(answer, KeyspaceError) and answer.settles:
+            tally.fail(answer)
+        if tally.done & TIMED_MASK == 1:
+            tally.seconds.observe(trio.current_time() - began_at)
+        return answer
 
     def may_leave(self, partition: int) -> bool:
         """See `Mailboxes.may_leave`."""
@@ -140,11 +158,11 @@ class ActorHost:
         mail = duty.message.mail
         found: list[Any]
         if isinstance(duty, Read):
-            found = await self._host.read([(mail.partition, [mail.stored_under])])
+            found = await self._host.read([(mail.partition, [mail.stored_under])], counts=False)
         else:
             change = Change(mail.stored_under, SAVE, duty.value)
             write = Write(*mail.id, (change,), digest=mail.digest)
-            found = await self._host.apply([(mail.partition, [write])])
+            found = await self._host.apply([(mail.partition, [write])], counts=False)
         (part,) = found
         return part if isinstance(part, PartResult) else part[0]
 
@@ -192,6 +210,7 @@ async def _run(seat: Seat, duty: RunMessage) -> object:
             raise
         if not isinstance(error, RingpopError):
             log.exception("an actor failed", actor=mail.stored_under)
+        duty.message.failure = error
         return MailAnswered.of_error(error)
     what = "state"
     try:
@@ -215,6 +234,11 @@ class _Ask(MailOf):
     """See `ringpop_py.state.shares.dispatcher.MemberRequest`."""
 
     stage: ActorHost
+
+    kind = "message"
+
+    def size(self, _number: int) -> int:
+        return 1
 
     async def serve_here(self, _numbers: Sequence[int]) -> list[Any]:
         return [await self.stage.take(self.mail)]

@@ -138,6 +138,7 @@ class ActorMessage:
         answered: the driver's, to wake the caller when *answer* is set.
         waits_for: the actor that is asked for the sake of this message; empty if none is.
         abandoned: the caller no longer waits: the message is skipped if it has not begun.
+        failure: what the actor has raised.
     """
 
     mail: Mail
@@ -145,6 +146,7 @@ class ActorMessage:
     waits_for: str = ""
     abandoned: bool = False
     answer: MailAnswered | PartResult | None = None
+    failure: BaseException | None = None
 
 
 class Read(NamedTuple):

@@ -107,6 +107,11 @@ class SnapshotAsking:
     number: int
     endpoint = SNAPSHOT
     changes_state = False  # a repetition changes nothing
+    kind = ""
+
+    def size(self, _number: int) -> int:
+        """See `MemberRequest`."""
+        return 1
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """See `PartitionRequest`."""

@@ -36,6 +36,7 @@ from ringpop_py.state.tasks import in_parallel
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Outcome, Value, Write
     from ringpop_py.state.jobs.messages import Decision
     from ringpop_py.state.jobs.plan import JobPlan, PlannedFile
@@ -105,7 +106,8 @@ class JobApplier:
         found = dict(zip(numbers, await self._server.each(numbers, itself), strict=True))
         elsewhere = KeyspaceError, Moved
         here = {n: each for n, each in found.items() if not isinstance(each, elsewhere)}
-        run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
+        run = _Run(self._jobs, self._worker, job, plan, here, self._server.operations.job)
+        long = is_long(plan.decision)
         keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:
             # All writes until then count: the state of each partition has its progress.
@@ -131,6 +133,7 @@ class _Run:
     job: str
     plan: JobPlan
     here: Mapping[int, Partition]
+    tally: Tally
     errors: dict[int, KeyspaceError] = field(default_factory=dict)
 
     @property
@@ -229,16 +232,20 @@ class _Run:
                 group.append(left.popleft())
             outcomes = await partition.write([each.write for each in group])
             for place, outcome in enumerate(outcomes):
-                if isinstance(outcome, KeyspaceError):
+                each = group[place]
+                if not isinstance(outcome, KeyspaceError):
+                    self._note(each, 0 if outcome.repeated else len(each.write.keys), 0)
+                else:
                     # The later writes of the series were refused with it: try them again.
                     left.extendleft(reversed(group[place + 1 :]))
-                    await self._write_reduced(partition, group[place].write, outcome)
+                    await self._write_reduced(partition, each, outcome)
                     break  # of the outcomes; the loop goes on with what is left
 
     async def _write_reduced(
-        self, partition: Partition, write: PackedWrite, error: KeyspaceError
+        self, partition: Partition, loaded: Loaded, error: KeyspaceError
     ) -> None:
-        """Commit *write* without the rows that the keyspace refuses, which are recorded first."""
+        """Commit *loaded* without the rows that the keyspace refuses, which are recorded first."""
+        write = loaded.write
         for _ in range(REDUCTIONS_MAX):  # other clients may change the state between two tries
             # No row is to blame: the series itself is out of turn.
             if isinstance(error, OperationTooOld):
@@ -252,11 +259,16 @@ class _Run:
             reduced = write._replace(keys=[k for k, _ in kept], arguments=[v for _, v in kept])
             (outcome,) = await partition.write([reduced])
             if not isinstance(outcome, KeyspaceError):
+                self._note(loaded, len(kept), len(refused))
                 return
             error = outcome
         raise PartitionUnavailable(
             f"partition {partition.number} refuses other rows each time: {error}"
         )
+
+    def _note(self, loaded: Loaded, done: int, refused: int) -> None:
+        self.tally.done += done
+        self.tally.refused += refused + len(loaded.unfit)
 
     async def _say_refused(
         self, partition: Partition, write: PackedWrite, rows: Sequence[RowRefusal]

@@ -324,6 +324,10 @@ class _JobAsking:
     token: str
     endpoint = APPLY_JOB
     changes_state = False  # a repetition changes nothing
+    kind = ""
+
+    def size(self, _number: int) -> int:
+        return 1
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         keys = self.jobs.store.keys

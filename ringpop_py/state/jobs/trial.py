@@ -137,6 +137,10 @@ class _Trying:
     file: StagedFile
     endpoint = TRY_JOB
     changes_state = False
+    kind = ""
+
+    def size(self, _number: int) -> int:
+        return 1
 
     @property
     def counts(self) -> dict[int, int]:

@@ -35,6 +35,7 @@ from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from ringpop_py.base.metering import Operations, Tally
     from ringpop_py.base.values.operations import Write
     from ringpop_py.base.values.requests import KeyspaceRequest
     from ringpop_py.net.transport.channel import IncomingCall
@@ -66,18 +67,25 @@ class ShareFinder(Protocol):
         """Raise PartitionUnavailable if only other members can serve the keyspace."""
 
 
-def _answer_of(result: object) -> Answer:
-    """Return the answer with the *result* of the only part."""
+def _answer_of(incoming: IncomingCall, tally: Tally, result: object) -> Answer:
+    """Count, and return the answer with, the *result* of the only part."""
+    if isinstance(result, list):  # it was served: see `PartitionServer`
+        if len(result) == 1 and not isinstance(result[0], KeyspaceError):  # mostly
+            tally.done += 1
+        else:
+            tally.add(result)
+        if incoming.timed_from is not None:
+            tally.seconds.observe(trio.current_time() - incoming.timed_from)
     return Answer(ok=True, arg3=encode_results((result,)))
 
 
-def _answer(incoming: IncomingCall, result: object) -> None:
+def _answer(incoming: IncomingCall, tally: Tally, result: object) -> None:
     """Answer *incoming* later, with the *result* of the only part."""
     if isinstance(result, Exception) and not isinstance(result, KeyspaceError):
         incoming.fail(result)
         return
     try:
-        incoming.answer(_answer_of(result))
+        incoming.answer(_answer_of(incoming, tally, result))
     except Exception as error:  # noqa: BLE001 - as in a task: it ends this call only
         incoming.fail(error)
 
@@ -95,8 +103,9 @@ MEMBERS_ONLY: Final = OWNERS_ONLY | {
 class KeyspaceServer:
     """Serves the requests of other nodes for the keyspaces here."""
 
-    def __init__(self, finder: ShareFinder, gossip: GossipDriver) -> None:
+    def __init__(self, finder: ShareFinder, gossip: GossipDriver, operations: Operations) -> None:
         self._finder = finder
+        self._operations = operations
         self._gossip = gossip
         self._missed_until: dict[str, float] = {}
 
@@ -129,8 +138,9 @@ class KeyspaceServer:
         partition = self._served(request, incoming)
         if partition is None:
             return self._at_host(request, incoming, lambda host: host.apply(parts))
-        result = partition.begin_write(parts[0][1], partial(_answer, incoming))
-        return None if result is None else _answer_of(result)
+        tally = self._operations.write
+        result = partition.begin_write(parts[0][1], partial(_answer, incoming, tally))
+        return None if result is None else _answer_of(incoming, tally, result)
 
     def _read(self, incoming: IncomingCall) -> Answer | Awaitable[Answer] | None:
         request = decode(ReadRequest, incoming.arg3)
@@ -138,11 +148,11 @@ class KeyspaceServer:
         partition = self._served(request, incoming)
         if partition is None:
             return self._at_host(request, incoming, lambda host: host.read(parts, stale=stale))
-        keys = parts[0][1]
+        keys, tally = parts[0][1], self._operations.read
         result = partition.begin_read(
-            lambda state: state.packed(keys), partial(_answer, incoming), stale=stale
+            lambda state: state.packed(keys), partial(_answer, incoming, tally), stale=stale
         )
-        return None if result is None else _answer_of(result)
+        return None if result is None else _answer_of(incoming, tally, result)
 
     def _served(
         self, request: ApplyRequest | ReadRequest, incoming: IncomingCall

@@ -17,6 +17,7 @@ from ringpop_py.base.errors import (
     KeyspaceUnknown,
     PartitionUnavailable,
 )
+from ringpop_py.base.metering import TIMED_MASK
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.operations import check_key, check_keys, is_usual_key
 from ringpop_py.base.values.requests import checked_timeout_s, repeated
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value, Write
     from ringpop_py.base.values.requests import ScanRequest
     from ringpop_py.route.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
@@ -138,7 +140,7 @@ class Keyspace:
         self._dispatcher = Dispatcher(node, host, rng)
         self._stale_reader = StaleReader(self._dispatcher, host.copies)
         self.owners = KeyspaceOwners(node, host)
-        self.stage = ActorHost(host, spawn, self._ask)
+        self.stage = ActorHost(host, spawn, self._ask, node.proxying.operations)
         self._spawn = spawn
         self.aggregations: Aggregations  # set by its maker
         self.streams: dict[str, StreamHere] = {}
@@ -247,6 +249,10 @@ class Keyspace:
             except KeyspaceError as error:
                 failed = error
             else:
+                tally = self._node.proxying.operations.read
+                tally.done += 1
+                if tally.done & TIMED_MASK == 1:
+                    _time(tally, deadline - (timeout_s or self._timeout_s))
                 return default if packed is None else messages.value_of(key, packed)
         request = ReadsOf(self.name, self.generation, {number: keys}, stale, self._host)
         if stale:
@@ -425,6 +431,14 @@ class Keyspace:
                 (outcome,) = await partition.write(writes, deadline)
             except KeyspaceError as error:
                 failed, writes = error, repeated(writes)
+            else:
+                tally = self._node.proxying.operations.write
+                if isinstance(outcome, KeyspaceError):
+                    tally.fail(outcome)
+                    raise outcome
+                tally.done += 1
+                if tally.done & TIMED_MASK == 1:
+                    _time(tally, deadline - (timeout_s or self._timeout_s))
         if outcome is None:
             # With the same id, so that it takes effect once.
             request = WritesOf(self.name, self.generation, {number: writes}, self._host)
@@ -616,3 +630,7 @@ class Keyspace:
             raise PartitionUnavailable(ENDED)
         wait_s = self._timeout_s if timeout_s is None else checked_timeout_s(timeout_s)
         return trio.current_time() + wait_s
+
+
+def _time(tally: Tally, began_at: float) -> None:
+    tally.seconds.observe(trio.current_time() - began_at)

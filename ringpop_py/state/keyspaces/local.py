@@ -264,7 +264,12 @@ class _LocalHost:
     def served(self, partition: int) -> _LocalPartition:
         return self._parts[partition]
 
-    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
+    async def apply(
+        self,
+        parts: Sequence[tuple[int, Sequence[Write]]],
+        *,
+        counts: bool = True,  # noqa: ARG002 - nobody looks at the counts
+    ) -> list[Any]:
         await trio.lowlevel.checkpoint()
         return [self._parts[number].write_now(writes) for number, writes in parts]
 
@@ -279,6 +284,7 @@ class _LocalHost:
         parts: Sequence[tuple[int, Sequence[str]]],
         *,
         stale: bool = False,  # noqa: ARG002 - nothing here ever is
+        counts: bool = True,  # noqa: ARG002
     ) -> list[Any]:
         await trio.lowlevel.checkpoint()
         return [self._parts[number].state.packed(keys) for number, keys in parts]

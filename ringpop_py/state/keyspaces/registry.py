@@ -86,7 +86,7 @@ class Keyspaces:
         self.shares = Shares(
             node, self.states, self.merge_rules, self.gossip, stored=self._stored, spawn=spawn
         )
-        endpoints = KeyspaceServer(self, self.gossip).endpoints()
+        endpoints = KeyspaceServer(self, self.gossip, node.proxying.operations).endpoints()
         self._between_members = frozenset(name for served in endpoints.values() for name in served)
         endpoints[Work.CLIENT_REQUESTS] = ClientServer(
             node, self.get_for_client, self.elsewhere

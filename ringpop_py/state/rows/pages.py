@@ -59,6 +59,11 @@ class Columns(NamedTuple):
         """The size of all columns."""
         return sum(map(len, self[:4]))
 
+    @property
+    def rows_count(self) -> int:
+        """The number of values, absent ones among them."""
+        return len(self.value_sizes) // SIZE_BYTES
+
 
 class ColumnsRequest(KeyspaceRequest, frozen=True):
     """A request for columns of partitions of one keyspace."""
@@ -71,6 +76,11 @@ class ColumnsRequest(KeyspaceRequest, frozen=True):
     def numbers(self) -> Sequence[int]:
         """See `KeyspaceRequest`."""
         return [number for number, _ in self.parts]
+
+    @property
+    def scans(self) -> bool:
+        """Whether it names no keys."""
+        return any(isinstance(wanted, str) for _, wanted in self.parts)
 
 
 class Room:
@@ -201,6 +211,7 @@ class ColumnsOf:
     def __init__(self, head: ColumnsRequest, host: Any = None) -> None:  # noqa: ANN401 - a `Host`
         self._head, self._host = head, host
         self._wanted: Mapping[int, Wanted] = dict(head.parts)
+        self.kind = "scan" if head.scans else "read"
 
     def only(self, numbers: Sequence[int]) -> ColumnsRequest:
         """Return the request for the partitions *numbers* only."""
@@ -214,6 +225,10 @@ class ColumnsOf:
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """See `columns_in`."""
         return columns_in(result, self._wanted[number])
+
+    def size(self, number: int) -> int:
+        """See `ringpop_py.state.shares.dispatcher.MemberRequest`."""
+        return len(self._wanted[number])
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         """See `ringpop_py.state.shares.dispatcher.MemberRequest`."""

@@ -31,8 +31,9 @@ from ringpop_py.route.errand import (
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
+    from ringpop_py.base.metering import Tally
     from ringpop_py.route.errand import Ask
     from ringpop_py.state.shares.view import NodeView
 
@@ -49,7 +50,18 @@ class Destinations(LearningRoutes[int], Protocol):
 
 
 class MemberRequest(PartitionRequest, Protocol):
-    """A request of a member, which may serve parts of it."""
+    """A request of a member, which may serve parts of it.
+
+    Attributes:
+        kind: as what it counts (`Operations`); empty if it does not.
+    """
+
+    @property
+    def kind(self) -> str:
+        """See the class."""
+
+    def size(self, number: int) -> int:
+        """Return how many operations a part is."""
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """Serve parts at this node; return their results, as `decode` does, or `Moved`."""
@@ -67,12 +79,24 @@ class Dispatcher:
         )
 
     async def ask(
-        self, request: MemberRequest, numbers: Sequence[int], deadline: float
+        self,
+        request: MemberRequest,
+        numbers: Sequence[int],
+        deadline: float,
+        *,
+        counts: bool = True,
     ) -> dict[int, object]:
-        """Return the result of each part: what *request* decodes, or a `KeyspaceError`."""
+        """Return the result of each part: what *request* decodes, or a `KeyspaceError`.
+
+        Args:
+            counts: whether parts that no owner has answered have failed.
+        """
         errand = Errand(numbers, self._policy_of(request), instant_us(deadline))
         # The first round needs no clock: it is over in time, or its calls say so.
-        return await self._go_on(request, errand, deadline, 0, None)
+        results = await self._go_on(request, errand, deadline, 0, None)
+        if errand.given_up and counts:
+            self.count(request, errand.given_up, results)
+        return results
 
     async def ask_one(
         self,
@@ -108,7 +132,27 @@ class Dispatcher:
         errand, ask = Errand.begun(number, to, self._policy_of(request), instant_us(deadline))
         self._report(request, errand, ask, results)
         now = round(trio.current_time() * MICROSECONDS)
-        return (await self._go_on(request, errand, deadline, now, changed))[number]
+        results_by_part = await self._go_on(request, errand, deadline, now, changed)
+        if errand.given_up:
+            self.count(request, errand.given_up, results_by_part)
+        return results_by_part[number]
+
+    def count(
+        self, request: MemberRequest, numbers: Sequence[int], results: Mapping[int, object]
+    ) -> None:
+        """Count the parts *numbers*: an error has failed, and anything else is done, at no owner.
+
+        The parts of a scan are one operation.
+        """
+        if not request.kind:
+            return
+        tally: Tally = getattr(self._node.proxying.operations, request.kind)
+        for number in numbers[:1] if request.kind == "scan" else numbers:
+            result, size = results[number], 1 if request.kind == "scan" else request.size(number)
+            if isinstance(result, KeyspaceError):
+                tally.fail(result, size)
+            else:
+                tally.done += size
 
     def _policy_of(self, request: MemberRequest) -> DeadlinePolicy:
         return self._write if request.changes_state else self._read
@@ -180,7 +224,9 @@ class Dispatcher:
             body = request.encode(numbers)
         # All that packing can raise: the values are the caller's, of any type and depth.
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return BadOperation(f"a key or value in the request cannot be sent: {error}")
+            refused = BadOperation(f"a key or value in the request cannot be sent: {error}")
+            self.count(request, numbers, dict.fromkeys(numbers, refused))
+            return refused
         ttl_s = deadline - trio.current_time()
         if ttl_s <= 0:
             return PartitionUnavailable("no time was left")  # so nothing was sent

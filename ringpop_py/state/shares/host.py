@@ -71,13 +71,23 @@ class Host(Protocol):
     def served(self, partition: int) -> Held | None:
         """Return *partition* if this node serves it now: its requests need no errand then."""
 
-    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
-        """Write here; return for each part its outcomes, or a `PartResult`."""
+    async def apply(
+        self, parts: Sequence[tuple[int, Sequence[Write]]], *, counts: bool = True
+    ) -> list[Any]:
+        """Write here; return for each part its outcomes, or a `PartResult`.
+
+        Args:
+            counts: whether this is an operation of its own, and not a step of another one.
+        """
 
     async def read(
-        self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
+        self,
+        parts: Sequence[tuple[int, Sequence[str]]],
+        *,
+        stale: bool = False,
+        counts: bool = True,
     ) -> list[Any]:
-        """Read here; return for each part the packed values by key, or a `PartResult`."""
+        """Read here, as `apply`; return for each part the packed values by key."""
 
     async def scan(self, request: ScanRequest) -> list[Any]:
         """Scan here; return for each part a `Scanned`, or a `PartResult`."""
@@ -97,7 +107,7 @@ class OwningHost(Generic[DriverT]):
         self.members = peers.members
         self._peers = peers
         self._server: PartitionServer[Any] = PartitionServer(
-            driver, node.name, node.config.state.wait_s
+            driver, node.name, node.config.state.wait_s, node.proxying.operations
         )
         # Attributes instead of methods: one call less for each request.
         self.apply = self._server.apply

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import trio
 
 from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable, StateDamaged
-from ringpop_py.base.values.requests import Moved
+from ringpop_py.base.metering import TIMED_MASK
+from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement.table import ServedElsewhere
 from ringpop_py.state.rows.pages import Room
@@ -20,6 +21,7 @@ from ringpop_py.state.rows.pages import Room
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
+    from ringpop_py.base.metering import Operations, Tally
     from ringpop_py.base.values.operations import Outcome, Write
     from ringpop_py.base.values.requests import ScanRequest
     from ringpop_py.state.placement.table import Table
@@ -101,44 +103,78 @@ class Holder(Protocol[H_co]):
 
 
 class PartitionServer(Generic[H]):
-    """Serves the partitions of one keyspace that are at this node."""
+    """Serves the partitions of one keyspace that are at this node.
 
-    def __init__(self, holder: Holder[H], name: str, wait_s: float) -> None:
+    Attributes:
+        operations: counts what it has served. Errors that do not settle a request are not counted
+            here: it goes on elsewhere, and whoever gives it up counts it.
+    """
+
+    def __init__(self, holder: Holder[H], name: str, wait_s: float, operations: Operations) -> None:
+        self.operations = operations
         self._holder = holder
         self._name = name
         self._wait_s = wait_s
 
-    def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> Coroutine[Any, Any, list[Any]]:
+    async def apply(
+        self, parts: Sequence[tuple[int, Sequence[Write]]], *, counts: bool = True
+    ) -> list[Any]:
         """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""
-        return self._each(parts, lambda partition, writes: partition.write(writes))
+        began_at, tally = trio.current_time(), self.operations.write
+        results = await self._each(parts, lambda partition, writes: partition.write(writes))
+        if counts:
+            for part in results:
+                if isinstance(part, list):
+                    tally.add(part)
+            _time(tally, began_at)
+        return results
 
-    def read(
-        self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
-    ) -> Coroutine[Any, Any, list[Any]]:
+    async def read(
+        self,
+        parts: Sequence[tuple[int, Sequence[str]]],
+        *,
+        stale: bool = False,
+        counts: bool = True,
+    ) -> list[Any]:
         """Return packed values by key; None for absent keys."""
-        return self._each(
+        began_at, tally = trio.current_time(), self.operations.read
+        results = await self._each(
             parts,
             lambda partition, keys: partition.read(lambda state: state.packed(keys), stale=stale),
         )
+        if counts:
+            tally.done += sum(len(part) for part in results if isinstance(part, list))
+            _time(tally, began_at)
+        return results
 
-    def scan(self, request: ScanRequest) -> Coroutine[Any, Any, list[Any]]:
+    async def scan(self, request: ScanRequest) -> list[Any]:
         """Return keys and packed values in order for each part, and whether there are more."""
-        return self.each(
+        began_at, tally = trio.current_time(), self.operations.scan
+        results = await self.each(
             request.partitions,
             lambda partition: partition.read(
                 lambda state: state.page(request), stale=request.stale
             ),
         )
+        tally.done += not all(isinstance(part, PartResult) for part in results)
+        _time(tally, began_at)
+        return results
 
-    def columns(self, request: ColumnsRequest) -> Coroutine[Any, Any, list[Any]]:
+    async def columns(self, request: ColumnsRequest) -> list[Any]:
         """Return the wanted `Columns` of each partition, within the limit of a reply."""
         room = Room(request.bytes_max)
-        return self._each(
+        results = await self._each(
             request.parts,
             lambda partition, wanted: partition.read(
                 lambda state: room.columns_of(state, wanted), stale=request.stale
             ),
         )
+        served = [part for part in results if not isinstance(part, PartResult)]
+        if request.scans:
+            self.operations.scan.done += bool(served)
+        else:
+            self.operations.read.done += sum(columns.rows_count for columns in served)
+        return results
 
     def each(
         self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
@@ -193,3 +229,8 @@ class PartitionServer(Generic[H]):
             text = f"partition {number} cannot come to {self._name} yet: {obstacle}"
             raise PartitionUnavailable(text)
         raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")
+
+
+def _time(tally: Tally, began_at: float) -> None:
+    if tally.done & TIMED_MASK == 1:
+        tally.seconds.observe(trio.current_time() - began_at)

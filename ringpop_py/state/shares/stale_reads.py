@@ -66,16 +66,19 @@ class StaleReader:
         if copies is None:
             return await self._dispatcher.ask(request, numbers, deadline), None
         results, complete_at = copies.read_fresh(request, numbers) if len(copies) else ({}, [])
+        copied = list(results)
         rest = [number for number in numbers if number not in results] if results else numbers
         if rest:
             now = trio.current_time()
             soon = now + min(STALE_OWNER_S, (deadline - now) / 2)
-            answered = await self._dispatcher.ask(request, rest, soon)
+            answered = await self._dispatcher.ask(request, rest, soon, counts=False)
             late = [number for number, each in answered.items() if _is_unanswered(each)]
-            if not late and not results:  # the common case
-                return answered, None
             results |= answered
-            complete_at += await self._race(copies, request, late, deadline, results)
+            read_at = await self._race(copies, request, late, deadline, results)
+            complete_at += read_at.values()
+            copied += read_at
+        given_up = [number for number, each in results.items() if _is_given_up(each)]
+        self._dispatcher.count(request, copied + given_up, results)
         return results, trio.current_time() - min(complete_at) if complete_at else None
 
     async def _race(
@@ -85,12 +88,12 @@ class StaleReader:
         numbers: Sequence[int],
         deadline: float,
         results: dict[int, object],
-    ) -> list[float]:
+    ) -> dict[int, float]:
         """Put into *results* what comes first, of owners and copies.
 
         Return when each copy used was complete.
         """
-        complete_at: list[float] = []
+        complete_at: dict[int, float] = {}
         if not numbers:
             return complete_at
         waiting = set(numbers)
@@ -113,7 +116,7 @@ class StaleReader:
                     return
                 if number in waiting:
                     results[number] = result
-                    complete_at.append(at)
+                    complete_at[number] = at
                     waiting.discard(number)
                 if not waiting:
                     nursery.cancel_scope.cancel()
@@ -126,6 +129,10 @@ class StaleReader:
                 message = f"{results[number]}; nor can the store be read: {failed[number]}"
                 results[number] = PartitionUnavailable(message)
         return complete_at
+
+
+def _is_given_up(result: object) -> bool:
+    return isinstance(result, KeyspaceError) and not result.settles
 
 
 def _is_unanswered(result: object) -> bool:

@@ -35,6 +35,7 @@ def numbers(answer: dict[str, Any]) -> list[int]:
 def kept(monkeypatch: pytest.MonkeyPatch) -> deque[Kept]:
     rows: deque[Kept] = deque()
     monkeypatch.setattr(log, "kept", rows)
+    monkeypatch.setattr(log, "_watched_until", 0.0)  # another test may have asked for debugging
     return rows
 
 

@@ -124,6 +124,9 @@ async def test_a_body_with_two_lengths_ends_the_connection() -> None:
     async with door() as (node, came):
         answer = await answer_to(door_of(node), TWO_LENGTHS)
 
+        entry = node.proxying.operations.entry
+        assert (entry.done, entry.refused, entry.failed) == (0, 1, 0)
+
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
     assert came == []
@@ -169,6 +172,9 @@ async def test_an_application_without_a_middleware_does_not_see_the_mark() -> No
         await answer_to(door_of(node), get.replace(b"GET", b"TRACE"))
         assert came[-1].startswith(b"TRACE ")
         assert MARK.encode() not in came[-1].lower()
+        entry = node.proxying.operations.entry
+        assert (entry.done, entry.refused, entry.failed) == (3, 0, 0)
+        assert sum(entry.seconds.counts) == 1
 
 
 @pytest.mark.parametrize(

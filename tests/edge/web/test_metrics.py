@@ -89,8 +89,11 @@ async def test_figures_are_those_of_what_happened() -> None:
         assert value(a, "ringpop_ring_members") == 2
         assert 0 < value(a, "ringpop_ring_share") < 1
         assert value(a, "ringpop_ring_share") + value(b, "ringpop_ring_share") == pytest.approx(1)
-        assert value(a, "ringpop_requests_total", how="proxied") == 4
-        assert value(b, "ringpop_requests_total", how="served") == 4
+        assert value(a, "ringpop_requests_forwarded_total") == 4
+        assert value(b, "ringpop_operations_total", kind="handler", outcome="done") == 3
+        assert value(b, "ringpop_operations_total", kind="handler", outcome="refused") == 1
+        assert value(a, "ringpop_operations_total") == 0
+        assert value(b, "ringpop_operation_seconds_sum", kind="handler") == pytest.approx(0.2)
         assert value(b, "ringpop_calls_total", service="app", endpoint="/echo") == 4
         # Each endpoint's first call is timed, and then one of sixteen.
         timed = {"service": "app", "endpoint": "/echo"}
@@ -141,6 +144,8 @@ async def test_keyspaces_and_their_store(tmp_path: Path) -> None:
         assert value(node, "ringpop_partitions_here", keyspace="k") == 4
         assert value(node, "ringpop_partitions_unserved", keyspace="k") == 0
         assert value(node, "ringpop_keys_here", keyspace="k") == 20
+        assert value(node, "ringpop_operations_total", kind="write", outcome="done") == 20
+        assert value(node, "ringpop_operation_seconds_count", kind="write") == 2
         assert value(node, "ringpop_commits_total", keyspace="k") >= 20
         assert value(node, "ringpop_store_seconds_count", verb="put") >= 20
         assert value(node, "ringpop_store_failed_total", verb="put") == 0

@@ -115,6 +115,7 @@ async def test_lines_of_files_that_grow_count_once_each(tmp_path: Path) -> None:
         assert value_of(node, "ringpop_stream_splits", keyspace="visits") == len(streams[0].rows())
         records = value_of(node, "ringpop_stream_records_total", keyspace="visits")
         assert records == streams[0].records_count
+        assert node.proxying.operations.stream.done == records
 
 
 async def test_records_count_once_while_nodes_come_and_go(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from ringpop_py import Config, ConfigError, open_ringpop
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import BadRequest, KeyspaceForbidden
+from ringpop_py.base.metering import Operations
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode
 from ringpop_py.base.values.operations import Change, Write
@@ -90,7 +91,7 @@ def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
 def doors() -> set[str]:
     """The endpoints about keyspaces that are not for members alone."""
     none: Any = None
-    served = KeyspaceServer(none, none).endpoints().values()
+    served = KeyspaceServer(none, none, Operations()).endpoints().values()
     between = {endpoint for handlers in served for endpoint in handlers} - MEMBERS_ONLY
     return between | ClientServer(none, none, none).endpoints().keys()
 

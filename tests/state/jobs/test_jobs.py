@@ -199,6 +199,11 @@ async def test_rows_that_the_keyspace_refuses_are_kept_apart_and_all_others_appl
         assert "2 rows were refused: 'key-3': BadOperation: add needs a number" in str(
             progress.refused
         )
+        tallies = [node.proxying.operations.job for node in nodes]
+        assert sum(tally.done for tally in tallies) == 2 * (len(ONES) - 1)
+        assert sum(tally.refused for tally in tallies) == 2
+        writes = [node.proxying.operations.write.done for node in nodes]
+        assert sum(writes) == 1  # that of the text
 
 
 async def test_arguments_that_are_no_values_are_refused_and_all_other_rows_applied() -> None:
@@ -212,6 +217,8 @@ async def test_arguments_that_are_no_values_are_refused_and_all_other_rows_appli
 
         assert await contents(keyspace) == {A: "text", B: 2}
         assert (progress.applied, progress.refused.count) == (True, 4)
+        tally = nodes[0].proxying.operations.job
+        assert (tally.done, tally.refused) == (2, 4)
         assert {each.key: each.text for each in progress.refused.some} == {
             A: "add needs a number, the value is text",
             BAD: "its argument cannot be read: not a msgpack value: UnicodeDecodeError",

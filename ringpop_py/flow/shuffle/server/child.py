@@ -68,7 +68,9 @@ async def run_child(ringpop: Ringpop) -> None:
         StoreUnavailable, KeyspaceConflict: the keyspace of the records cannot be made.
         ConfigError: the certificate of the process cannot be written.
     """
-    beside = ringpop.shuffles = ringpop.shuffles or ShufflesBeside()
+    beside = ringpop.shuffles = ringpop.shuffles or ShufflesBeside(
+        ringpop.proxying.operations.shuffle
+    )
     await ringpop.wait_ready()
     definition = Definition(name=KEYSPACE, mode="durable", partitions=PARTITIONS)
     await ringpop.keyspaces.open(definition, is_own=True)
@@ -160,6 +162,6 @@ async def _while_it_beats(
         *lines, said = (said + beat).split(b"\n")
         for line in lines[-1:]:  # what came before is old
             try:
-                beside.load = convert(ShuffleLoad, decode_value("json", line))
+                beside.hear(convert(ShuffleLoad, decode_value("json", line)))
             except BodyError as error:  # it beats: what it says of itself costs no rows
                 log.warning("shuffle-trouble", text=f"the report of shuffles: {error}")

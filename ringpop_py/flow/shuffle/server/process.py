@@ -18,6 +18,7 @@ import trio
 
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.metering import OUTCOMES
 from ringpop_py.base.supervision import keep_running
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.client.sync.client import Client
@@ -212,6 +213,7 @@ class _Report:
                 "disk_bytes": self._disk.used_bytes,
                 "shuffles": self._host.by_state(),
                 "listed": self._host.listed(),
+                **{outcome: getattr(self._server.tally, outcome) for outcome in OUTCOMES},
             }
             self._line = encode_value("json", load).decode()
             await trio.sleep(BEAT_S)

@@ -8,6 +8,7 @@ import trio
 
 from ringpop_py.base.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.base.logs import log
+from ringpop_py.base.metering import Tally
 from ringpop_py.base.supervision import one_line
 from ringpop_py.flow.shuffle.protocol import calls as c
 from ringpop_py.flow.shuffle.protocol.door import Door
@@ -61,9 +62,14 @@ async def _body(line: Line, size: int, buffers: Buffers) -> memoryview:
 
 
 class Server:
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        tally: counts the calls of clients.
+    """
 
     def __init__(self, host: Host, held_bytes: int, keys: Keys | None) -> None:
+        self.tally = Tally()
         self._host = host
         self._keys = keys
         # Puts wait for calls to other members. Those must never wait for puts, or all would.
@@ -132,14 +138,17 @@ class Server:
         self, line: Line, came: _Came, calls: trio.Semaphore, here: trio.CancelScope
     ) -> None:
         self._door.note_calls(here, 1)
+        tally = Tally() if isinstance(came.call, c.OF_MEMBERS) else self.tally
         try:
             file: BinaryIO | None = None
             try:
                 answer = await self._answer_of(came.call, came.body)
                 if isinstance(answer, tuple):
                     answer, file = answer
+                tally.done += 1
             except Exception as error:  # noqa: BLE001 - a bug costs this call alone
                 answer = _failed(error)
+                tally.fail(error)
             if file is None:
                 await line.send(came.number, answer)
             else:

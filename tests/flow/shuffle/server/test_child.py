@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from ringpop_py.base.errors import ShuffleUnavailable
+from ringpop_py.base.metering import Tally
 from ringpop_py.flow.shuffle.server import child
 from ringpop_py.node.sidecars import ShuffleLoad, ShufflesBeside
 
@@ -48,3 +49,11 @@ async def test_a_process_that_says_something_lives_until_it_ends(
 
     assert process.returncode == 0
     assert beside.load == ShuffleLoad(held_bytes=4, disk_bytes=7, shuffles={"put": 1})
+
+
+def test_calls_of_a_process_that_was_started_again_are_added_up() -> None:
+    tally = Tally()
+    beside = ShufflesBeside(tally)
+    for done, failed in ((5, 1), (7, 1), (0, 0), (2, 3)):
+        beside.hear(ShuffleLoad(done=done, failed=failed))
+    assert (tally.done, tally.refused, tally.failed) == (9, 0, 4)
