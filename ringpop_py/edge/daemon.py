@@ -520,7 +520,9 @@ async def _open_store(
         from ringpop_py.state import tasks  # noqa: PLC0415
         from ringpop_py.state.catalog import catalog, stored  # noqa: PLC0415
         from ringpop_py.state.stores.metered import MeteredStore  # noqa: PLC0415
+        from ringpop_py.state.stores.pieces import in_pieces  # noqa: PLC0415
 
+        store = in_pieces(store)  # one that was given may take small values only
         known = catalog.Catalog(store, config.cluster)
         if not store.in_memory:  # whose calls take no measurable time
             store = MeteredStore(store)

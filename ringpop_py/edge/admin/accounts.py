@@ -127,6 +127,7 @@ class KeyspaceAccount(Named, frozen=True):
     damaged: Annotated[tuple[Natural, ...], Meta(max_length=100_000)] = ()
     damage: Text | None = None
     refusal: Text | None = None
+    checkpoint_trouble: Text | None = ""
 
 
 class KeyspacesAccount(Named, frozen=True):

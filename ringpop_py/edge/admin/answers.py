@@ -96,6 +96,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "waits_for": _waits_for(host),
         "failed": [member.name for member in ringpop.members if has_failed(member, name)],
         "refusal": host.watch.why or None if isinstance(host, DurableHost) else None,
+        "checkpoint_trouble": host.checkpointer.trouble if isinstance(host, DurableHost) else "",
         **_damage_at(host),
     }
 

@@ -47,6 +47,7 @@ class _Chain:
     slots: list[Slot] = field(default_factory=list)
     sizes_bytes: list[int] = field(default_factory=list)
     mark: int = 0
+    trouble: str = ""
 
 
 @dataclass(slots=True)
@@ -89,6 +90,11 @@ class Checkpointer:
         self._chains: dict[Partition, _Chain] = {}
         self._rng = random.Random(secrets.randbits(64))
         self._turn = trio.Lock()
+
+    @property
+    def trouble(self) -> str:
+        """Why the last checkpoint of a partition here has failed; empty if that of each did not."""
+        return next((chain.trouble for chain in self._chains.values() if chain.trouble), "")
 
     async def run(self) -> None:
         """Write what is due, until cancelled."""
@@ -184,7 +190,7 @@ class Checkpointer:
         if not await writer.checkpoint(number, slot, file, builds_on):
             self._failed(partition, writer.beside.trouble)
             return None
-        self._said = ""
+        self._said = chain.trouble = ""
         if not builds_on:
             chain.slots, chain.sizes_bytes = [], []
             self.counts.whole_count += 1
@@ -206,7 +212,10 @@ class Checkpointer:
             log.warning("checkpoint-failed", keyspace=name, partition=number, text=text)
         # The next one is a whole one.
         self._chains[partition] = _Chain(
-            partition.epoch, self._next_at(), trio.current_time() + AGAIN_S
+            partition.epoch,
+            self._next_at(),
+            trio.current_time() + AGAIN_S,
+            trouble="" if why is None else str(why),
         )
 
     def _next_at(self) -> float:

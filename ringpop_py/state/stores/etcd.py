@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CONNECT_S: Final = 3.0
 REQUEST_S: Final = 10.0
+VALUE_BYTES_MAX: Final = 1 << 20  # etcd takes requests of 1.5 MB by default
 KEYS_A_PAGE: Final = 10_000
 DELETES_A_REQUEST: Final = 100  # in one transaction, for which etcd takes 128 operations
 
@@ -28,9 +29,9 @@ _REASON_CHARACTERS_MAX: Final = 500
 class EtcdStore:
     """See `Store`.
 
-    etcd takes values of about 1.5 MB, unless it is started with a larger ``--max-request-bytes``,
-    and holds 2 GB, unless started with a larger ``--quota-backend-bytes``. So it suits many small
-    keyspaces, not large checkpoints. The store uses neither TLS nor a login.
+    etcd holds 2 GB in all, unless it is started with a larger ``--quota-backend-bytes``, and keeps
+    what was deleted until it is compacted. So it suits small keyspaces. The store uses neither TLS
+    nor a login.
 
     Args:
         endpoints: ``host:port`` of members of one cluster; the one that answered last is asked.
@@ -43,6 +44,7 @@ class EtcdStore:
 
     quick = False
     in_memory = False
+    value_bytes_max = VALUE_BYTES_MAX
 
     def __init__(self, endpoints: Sequence[str], prefix: str) -> None:
         assert endpoints

@@ -72,6 +72,7 @@ class FolderStore:
     ) -> None:
         self.quick = quick
         self.in_memory = False
+        self.value_bytes_max = None
         self._root = os.path.abspath(path)
         self._new = f"{self._root}/{_NEW}"
         # Folders whose own names are durable. Threads share it: each use is a single dict

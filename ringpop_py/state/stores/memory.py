@@ -33,6 +33,10 @@ class StoreFault(Enum):
 class MemoryStore:
     """See `Store`.
 
+    Args:
+        bytes_max: how much there is room for.
+        value_bytes_max: larger values are refused.
+
     Attributes:
         calls: how often each verb was called, whatever the outcome.
     """
@@ -40,7 +44,8 @@ class MemoryStore:
     quick = True
     in_memory = True
 
-    def __init__(self, *, bytes_max: int | None = None) -> None:
+    def __init__(self, *, bytes_max: int | None = None, value_bytes_max: int | None = None) -> None:
+        self.value_bytes_max = value_bytes_max
         self.calls: Counter[str] = Counter()
         self._bytes_max = bytes_max
         self._bytes_count = 0
@@ -78,6 +83,8 @@ class MemoryStore:
             if fault is StoreFault.LATE:
                 self._late.append((key, bytes(value)))
                 raise _unavailable(call)
+            if self.value_bytes_max is not None and len(value) > self.value_bytes_max:
+                raise StoreFull(f"memory store: the value of {key} is too large")
             limit = self._bytes_max
             is_full = limit is not None and self._bytes_count + len(value) > limit
             if fault is StoreFault.FULL or (is_full and key not in self._values):

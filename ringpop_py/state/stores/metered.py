@@ -37,6 +37,7 @@ class MeteredStore:
         self.inner = inner
         self.quick = inner.quick
         self.in_memory = inner.in_memory
+        self.value_bytes_max = inner.value_bytes_max
         self.seconds = {verb: Histogram() for verb in VERBS}
         self.failed: Counter[str] = Counter()
         self.trouble = self.trouble_kind = ""

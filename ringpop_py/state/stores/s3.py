@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PREFIX_CHARACTERS_MAX: Final = 200
 CONNECT_S: Final = 5
 REQUEST_S: Final = 30
+VALUE_BYTES_MAX: Final = 64 << 20  # S3 takes 5 GiB, but not within `REQUEST_S`
 READ_RETRIES_MAX: Final = 3
 READ_RETRIES_S: Final = 10
 
@@ -64,6 +65,7 @@ class S3Store:
 
     quick = False
     in_memory = False
+    value_bytes_max = VALUE_BYTES_MAX
 
     def __init__(
         self,

@@ -28,6 +28,8 @@ BUSY_S: Final = 10.0
 POLL_S: Final = 0.0005
 """How often such a call tries again. SQLite itself would sleep for up to 100 ms at a time, although
 a commit takes less than one."""
+VALUE_BYTES_MAX: Final = 64 << 20
+"""SQLite takes 1 GB, but who writes such a value would keep the others waiting for `BUSY_S`."""
 CONNECTIONS_MAX: Final = 16
 """The most connections that are kept open while they are not in use."""
 
@@ -53,6 +55,7 @@ class SqliteStore:
 
     quick = True
     in_memory = False
+    value_bytes_max = VALUE_BYTES_MAX
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self._path = os.path.abspath(path)  # noqa: PTH100

@@ -38,6 +38,13 @@ class Store(Protocol):
     quick: bool
     in_memory: bool
 
+    @property
+    def value_bytes_max(self) -> int | None:
+        """The size of the largest value that a put takes; None if it takes any.
+
+        `pieces.in_pieces` cuts larger ones.
+        """
+
     def put_if_absent(self, key: str, value: bytes) -> bool:
         """Put *value* if *key* is absent; return whether it was put, and so is durable."""
 

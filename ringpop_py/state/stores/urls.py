@@ -9,6 +9,7 @@ from ringpop_py.base.address import Address
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.state.stores.folder import FolderStore
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.stores.pieces import in_pieces
 from ringpop_py.state.stores.sqlite import SqliteStore
 from ringpop_py.state.stores.store import checked_key
 
@@ -33,6 +34,8 @@ FORMS: Final = (
 
 def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store at *url*, which is a path of a folder or has one of the `FORMS`.
+
+    It takes values of any size (`pieces.py`).
 
     Each call with `MEMORY` makes a new store.
 
@@ -70,7 +73,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
             raise _refused(
                 url, f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
             )
-    return opener(url, parts, options, create)
+    return in_pieces(opener(url, parts, options, create))
 
 
 def path_here(url: str) -> str | None:

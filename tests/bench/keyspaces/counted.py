@@ -91,6 +91,7 @@ class CountedStore:
     ) -> None:
         self.quick = inner.quick and not latency_s
         self.in_memory = inner.in_memory and not latency_s
+        self.value_bytes_max = inner.value_bytes_max
         self.calls = [] if calls is None else calls  # threads append, which is one step
         self._inner = inner
         self._by = by

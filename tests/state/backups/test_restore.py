@@ -339,6 +339,7 @@ class FailingStore:
     """A store of which one put fails, after so many."""
 
     quick = in_memory = True
+    value_bytes_max = None
 
     def __init__(self, store: MemoryStore, puts_before: int) -> None:
         self._store = store

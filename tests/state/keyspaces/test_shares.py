@@ -34,6 +34,7 @@ class BuggyStore:
 
     quick = True
     in_memory = True
+    value_bytes_max = None
 
     def __init__(self, store: MemoryStore) -> None:
         self.buggy = ""

@@ -26,7 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.base.errors import StoreUnavailable
 from ringpop_py.state.stores import open_store
+from ringpop_py.state.stores.pieces import MAGIC, PIECES, SWEEP_S, PiecedStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +44,7 @@ RACES_COUNT = 10
 PROCESS_RACES_COUNT = 60
 KILLS_COUNT = 8
 LARGE_BYTES = 8 << 20
+CUT_BYTES = 1_000
 
 ODD_KEYS = [
     *("", "/", "a/", "/a", "a//b", ".", "..", "a/.", "a/../b", "./a", "a b", "a\n", "\na", "a\0b"),
@@ -206,6 +209,128 @@ def whoever_opens_it_finds_everything(open_it: Opener) -> None:
         assert [later.get(f"{at}a/b"), later.get(f"{at}c")] == [b"1", b"3"]
 
 
+def pieces_in(store: Store, at: str) -> list[str]:
+    """The keys of all pieces of values under *at*, which ends with a slash."""
+    return store.list(f"{at}{PIECES}/")
+
+
+def bare(open_it: Opener) -> Opener:
+    """What opens the store without what cuts values for it."""
+
+    def open_bare() -> Store:
+        store = open_it()
+        return store.inner if isinstance(store, PiecedStore) else store
+
+    return open_bare
+
+
+def a_value_that_is_too_large_is_put_in_pieces(open_it: Opener) -> None:
+    with opened(bare(open_it)) as (store, at), opened(bare(open_it)) as (other, _):
+        cut, reader = PiecedStore(store, CUT_BYTES), PiecedStore(other, CUT_BYTES)
+        for name, value in {
+            "a": secrets.token_bytes(10 * CUT_BYTES),
+            "a/b": secrets.token_bytes(CUT_BYTES + 1),
+            "c": MAGIC,
+        }.items():
+            key = f"{at}{name}"
+            assert cut.put_if_absent(key, value) is True
+            assert store.get(key) != value
+            assert cut.put_if_absent(key, value) is False
+            assert cut.put_if_absent(key, b"") is False
+            assert reader.get(key) == value
+        assert cut.put_if_absent(f"{at}d", bytes(CUT_BYTES))
+        assert store.get(f"{at}d") == bytes(CUT_BYTES)
+
+        assert cut.list(at) == [f"{at}{name}" for name in ("a", "a/b", "c", "d")]
+        assert cut.list(f"{at}a/") == [f"{at}a/b"]
+
+        cut.delete([f"{at}a", f"{at}d"])
+
+        assert cut.get(f"{at}a") is None
+        assert reader.get(f"{at}a/b") is not None
+        cut.delete([f"{at}a/b", f"{at}c"])
+        assert pieces_in(store, at) == store.list(at) == []
+
+
+def of_racing_large_values_one_wins_and_only_its_pieces_stay(open_it: Opener) -> None:
+    with opened(bare(open_it)) as (store, at), opened(bare(open_it)) as (other, _):
+        stores = [PiecedStore(store, CUT_BYTES), PiecedStore(other, CUT_BYTES)] * 2
+        barrier = threading.Barrier(len(stores))
+
+        def run(mine: Store, value: bytes) -> tuple[bool, bytes | None]:
+            barrier.wait(30)
+            was_put = mine.put_if_absent(f"{at}a", value)
+            return was_put, mine.get(f"{at}a")
+
+        with ThreadPoolExecutor(len(stores)) as pool:
+            values = [bytes([number]) * 5 * CUT_BYTES for number in range(len(stores))]
+            said = list(pool.map(run, stores, values))
+
+        (winner,) = [value for value, (won, _) in zip(values, said, strict=True) if won]
+        assert {found for _, found in said} == {winner}
+        assert len(pieces_in(store, at)) == 6
+        stores[1].delete([f"{at}a"])
+        assert store.list(at) == []
+
+
+class Dying:
+    """A way to *store* of a process that dies after so many puts."""
+
+    in_memory = quick = True  # so that pieces are put one after the other
+    value_bytes_max = None
+
+    def __init__(self, store: Store, puts_count: int) -> None:
+        self._store = store
+        self._left = puts_count
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        self._left -= 1
+        self._live()
+        return self._store.put_if_absent(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        self._live()
+        return self._store.get(key)
+
+    def list(self, prefix: str) -> list[str]:
+        self._live()
+        return self._store.list(prefix)
+
+    def delete(self, _keys: object) -> None:
+        raise StoreUnavailable("it is dead")
+
+    def close(self) -> None: ...
+
+    def _live(self) -> None:
+        if self._left < 0:
+            raise StoreUnavailable("it is dead")
+
+
+def pieces_of_a_put_that_has_died_are_not_seen_and_are_removed(open_it: Opener) -> None:
+    with opened(bare(open_it)) as (store, at):
+        value = secrets.token_bytes(4 * CUT_BYTES)
+        for puts_count in (0, 3, 5):  # the last one dies before the head
+            with contextlib.suppress(StoreUnavailable):
+                PiecedStore(Dying(store, puts_count), CUT_BYTES).put_if_absent(f"{at}a", value)
+                raise AssertionError
+        now = 0.0
+        cut = PiecedStore(store, CUT_BYTES, lambda: now)
+
+        assert (cut.get(f"{at}a"), cut.list(at)) == (None, [])
+        assert len(pieces_in(store, at)) == 3 + 5
+        assert cut.put_if_absent(f"{at}a", value)
+        now = SWEEP_S - 1
+        cut.delete([f"{at}b"])
+        assert len(pieces_in(store, at)) == 3 + 5 + 5
+        now = SWEEP_S
+        cut.delete([f"{at}b"])
+        assert len(pieces_in(store, at)) == 5
+        assert cut.get(f"{at}a") == value
+        now = 2 * SWEEP_S
+        cut.delete([f"{at}b"])
+        assert cut.get(f"{at}a") == value
+
+
 CHECKS: Final[tuple[Check, ...]] = (
     an_absent_key_has_no_value,
     a_value_is_read_as_it_was_put,
@@ -217,6 +342,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     keys_at_the_edge_are_taken_as_they_are,
     of_racing_threads_one_wins_and_all_read_its_value,
     whoever_opens_it_finds_everything,
+    a_value_that_is_too_large_is_put_in_pieces,
+    of_racing_large_values_one_wins_and_only_its_pieces_stay,
+    pieces_of_a_put_that_has_died_are_not_seen_and_are_removed,
 )
 
 

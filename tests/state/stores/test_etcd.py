@@ -30,7 +30,7 @@ MEBIBYTE = 1 << 20
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("etcd")
-    with etcd_server(folder, "--max-request-bytes", str(16 * MEBIBYTE)) as at:
+    with etcd_server(folder) as at:
         yield at
 
 

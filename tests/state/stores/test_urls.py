@@ -13,7 +13,7 @@ from ringpop_py.base.errors import ConfigError
 from ringpop_py.state.stores import open_store
 from ringpop_py.state.stores.folder import FolderStore
 from ringpop_py.state.stores.memory import MemoryStore
-from ringpop_py.state.stores.sqlite import SqliteStore
+from ringpop_py.state.stores.pieces import PiecedStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ("folder://{path}/a%20b", FolderStore),
         ("folder://{path}/a%20b?quick=false", FolderStore),
         ("folder:{path}/a%20b", FolderStore),
-        ("sqlite://{path}/a%20b", SqliteStore),
+        ("sqlite://{path}/a%20b", PiecedStore),
     ],
 )
 def test_a_url_opens_the_store_at_its_path(tmp_path: Path, form: str, kind: type) -> None:

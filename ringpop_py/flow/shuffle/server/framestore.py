@@ -16,6 +16,7 @@ from ringpop_py.base.errors import (
     ShuffleFull,
     ShuffleRefused,
     ShuffleUnavailable,
+    StateDamaged,
     StoreFull,
     StoreRefused,
     StoreUnavailable,
@@ -133,7 +134,7 @@ class FrameStore:
             raise ShuffleFull(f"the store has no room for more rows: {error}") from error
         except StoreRefused as error:  # it may take them from another node
             raise ShuffleUnavailable(f"the store refuses this node: {error}") from error
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StateDamaged) as error:
             raise ShuffleUnavailable(f"the store of rows does not answer: {error}") from error
 
 

@@ -140,6 +140,7 @@ class SimulatedStore:
     """
 
     in_memory = False
+    value_bytes_max = None
 
     def __init__(
         self, shared: SharedObjects, process: TrioProcess, node: int, *, quick: bool
