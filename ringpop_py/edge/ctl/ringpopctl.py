@@ -357,12 +357,14 @@ def _add_key_commands(
     revoking = on_file("revoke", keys.revoke, "end what was issued in a name, until now")
     revoking.add_argument("--name", required=True, help="as logs and `keys issue` have it")
     roles = ["client", "admin", "member"]
-    revoking.add_argument("--role", choices=roles, help="of this role only (client and admin)")
+    revoking.add_argument(
+        "--role", choices=roles, help="of this role (client, with reader, or admin)"
+    )
     revoking.add_argument("--undo", action="store_true", help="what was issued counts again")
     issuing = on_file("issue", keys.issue, "write a certificate, to be used in place of the keys")
     issuing.add_argument("out", metavar="OUT", help="the file to write it to")
     saying = on_file("token", keys.token, "print a token for HTTP: Authorization: Bearer TOKEN")
-    for names, those in ((issuing, roles), (saying, roles[:-1])):
+    for names, those in ((issuing, ["reader", *roles]), (saying, ["reader", *roles[:-1]])):
         names.add_argument("--role", choices=those, default="client")
         names.add_argument("--name", required=True, help="the name that logs show")
         text = "the cluster's name; a member needs it, and for others the default is any cluster"

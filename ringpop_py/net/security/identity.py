@@ -19,15 +19,17 @@ class Role(IntEnum):
     """What a process may call; each role may call what those before it may.
 
     SHUFFLES: the calls by which the process for shuffles finds others of its kind, and reads and
-    writes records; `permits` says of which keyspace. CLIENT: also handlers, jobs and shuffles.
+    writes records; `permits` says of which keyspace. READER: also looks at all that nodes tell, and
+    reads keyspaces, but `permits` lets it write none. CLIENT: also handlers, jobs and shuffles.
     ADMIN: also whatever changes a node, or drops data. MEMBER: also gossip, and forward the
     requests of others.
     """
 
     SHUFFLES = 0
-    CLIENT = 1
-    ADMIN = 2
-    MEMBER = 3
+    READER = 1
+    CLIENT = 2
+    ADMIN = 3
+    MEMBER = 4
 
     @property
     def label(self) -> str:
@@ -38,6 +40,8 @@ class Role(IntEnum):
 ANYBODY: Final = frozenset(Role)
 PROGRAMS: Final = ANYBODY - {Role.SHUFFLES}
 """The roles of callers over HTTP."""
+SHUFFLE_CALLERS: Final = ANYBODY - {Role.READER}
+"""The roles of callers of the processes that hold the rows of shuffles."""
 MEMBERS: Final = frozenset({Role.MEMBER})
 """The roles of nodes."""
 SHUFFLERS: Final = MEMBERS | {Role.SHUFFLES}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OWN: Final = "~"
 """How the names of the cluster's own keyspaces begin."""
 OPERATORS: Final = frozenset({Role.ADMIN, Role.MEMBER})
-USERS: Final = OPERATORS | {Role.CLIENT}
+USERS: Final = OPERATORS | {Role.CLIENT, Role.READER}
 """The roles that may use the keyspaces of applications."""
 USERS_OF: Final[Mapping[str, frozenset[Role]]] = {"~shuffles": OPERATORS | {Role.SHUFFLES}}
 """The roles that may use each of the cluster's own keyspaces; any other is for `OPERATORS`."""
@@ -27,24 +27,27 @@ NOBODY: Final = Identity("", Role.CLIENT, "a caller without an identity")
 """Who calls over HTTP without saying who they are, where nobody has to."""
 
 
-def may_use(keyspace: str, identity: Identity | None) -> bool:
+def may_use(keyspace: str, identity: Identity | None, *, writes: bool = False) -> bool:
     """Return whether *identity* may use *keyspace*; None is who does not have to prove anything.
+
+    A reader may not if it *writes*.
 
     Without keys the calls of members look like those of everybody else. There, `check_name` in
     clients, and `NOBODY` over HTTP, keep programs out that have the name by mistake.
     """
-    return identity is None or identity.role in roles_for(keyspace)
+    return identity is None or identity.role in roles_for(keyspace, writes=writes)
 
 
-def roles_for(keyspace: str) -> frozenset[Role]:
-    """Return the roles that may use *keyspace*."""
-    return USERS_OF.get(keyspace, OPERATORS) if keyspace.startswith(OWN) else USERS
+def roles_for(keyspace: str, *, writes: bool = False) -> frozenset[Role]:
+    """Return the roles that may use *keyspace*; if *writes*, those that may also write to it."""
+    roles = USERS_OF.get(keyspace, OPERATORS) if keyspace.startswith(OWN) else USERS
+    return roles - {Role.READER} if writes else roles
 
 
-def check_use(keyspace: str, identity: Identity | None) -> None:
+def check_use(keyspace: str, identity: Identity | None, *, writes: bool = False) -> None:
     """Raise KeyspaceForbidden unless *identity* `may_use` the *keyspace*."""
-    if not may_use(keyspace, identity):
-        roles = " or ".join(role.label for role in sorted(roles_for(keyspace)))
+    if not may_use(keyspace, identity, writes=writes):
+        roles = " or ".join(role.label for role in sorted(roles_for(keyspace, writes=writes)))
         who = identity.name if identity is NOBODY else identity
         own = "the cluster's own, " if keyspace.startswith(OWN) else ""
         raise KeyspaceForbidden(f"keyspace {keyspace!r} is {own}for the role {roles}, not {who}")

@@ -11,6 +11,7 @@ from ringpop_py.edge.ctl.ringpopctl import main
 from ringpop_py.net.security.credentials import KeyCredentials
 from ringpop_py.net.security.identity import Identity, Role, identity_in
 from ringpop_py.net.security.keys import read_keys, read_revoked
+from ringpop_py.net.security.tokens import identity_in_token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,17 @@ def listed(file: str, capsys: pytest.CaptureFixture[str]) -> Any:  # noqa: ANN40
     capsys.readouterr()
     assert main(["keys", "list", file, "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)["keys"]
+
+
+def test_a_reader_gets_a_certificate_and_a_token(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = ["--name", "rita", "--role", "reader"]
+    assert main(["keys", "issue", file, str(tmp_path / "rita.pem"), *reader]) == 0
+    assert "ringpop:///reader/rita" in capsys.readouterr().out
+    assert main(["keys", "token", file, *reader]) == 0
+    shown = capsys.readouterr().out.strip()
+    assert identity_in_token(shown, read_keys(file)) == Identity("", Role.READER, "rita")
 
 
 def test_a_key_follows_another(file: str, capsys: pytest.CaptureFixture[str]) -> None:

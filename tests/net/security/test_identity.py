@@ -51,7 +51,7 @@ def test_a_caller_that_shows_no_certificate_has_no_identity() -> None:
 
 
 def test_each_role_may_call_what_those_before_it_may() -> None:
-    assert Role.SHUFFLES < Role.CLIENT < Role.ADMIN < Role.MEMBER
+    assert Role.SHUFFLES < Role.READER < Role.CLIENT < Role.ADMIN < Role.MEMBER
 
 
 @pytest.mark.parametrize("role", Role)
@@ -62,7 +62,7 @@ def test_any_role_may_call_and_only_who_is_wanted_may_answer(role: Role) -> None
     for roles, wanted in (
         (MEMBERS, "member"),
         (SHUFFLERS, "shuffles or member"),
-        (PROGRAMS, "client or admin or member"),
+        (PROGRAMS, "reader or client or admin or member"),
     ):
         refused = None if role in roles else f"its role is {role.label}, not {wanted}"
         assert refusal_of(identity, "c", roles) == refused

@@ -62,6 +62,10 @@ if TYPE_CHECKING:
 
 SECOND: Final = Address.parse("10.0.0.3:3000")
 WRITE: Final = Write("a job", 1, (Change("x", "put", 1),))
+READS: Final = {DESCRIBE, OWNERS, *(messages.READ, messages.SCAN, COLUMNS)} | {
+    ROUTED[each] for each in (messages.READ, messages.SCAN, COLUMNS)
+}
+"""The doors that only read. A new door is for readers only if it stands here."""
 DECISION: Final = jobs.Decision((), "t", 1, b"")
 
 
@@ -179,10 +183,13 @@ async def test_each_door_asks_who_may_use_the_keyspace(key: str, role: Role) -> 
         written = await (await node.keyspaces.get(KEYSPACE)).get("x")
 
     # The process for shuffles has its records, and no keyspace of an application.
-    assert others == (doors() if role is Role.SHUFFLES else set())
-    expected = {Role.CLIENT: doors(), Role.SHUFFLES: doors() - OF_RECORDS}
+    # A reader has what reads, and only of keyspaces of applications.
+    changes = doors() - READS
+    assert others == {Role.SHUFFLES: doors(), Role.READER: changes}.get(role, set())
+    programs = {Role.CLIENT: doors(), Role.READER: doors()}
+    expected = {**programs, Role.SHUFFLES: doors() - OF_RECORDS}
     assert refused == expected.get(role, set())
-    assert written == (None if role is Role.CLIENT else 1)
+    assert written == (None if role in programs else 1)
 
 
 async def test_an_application_opens_no_keyspace_of_the_cluster() -> None:
