@@ -369,6 +369,8 @@ def _add_key_commands(
         names.add_argument("--name", required=True, help="the name that logs show")
         text = "the cluster's name; a member needs it, and for others the default is any cluster"
         names.add_argument("--cluster", metavar="NAME", help=text)
+        text = "only these: names, or with * at the end beginnings of names; a comma between two"
+        names.add_argument("--keyspaces", metavar="LIST", help=text)
         names.add_argument("--days", type=count, default=365, metavar="N", help="(365)")
     on_file("authority", keys.authority, "print the certificates that callers of https:// trust")
 

@@ -30,12 +30,14 @@ NOBODY: Final = Identity("", Role.CLIENT, "a caller without an identity")
 def may_use(keyspace: str, identity: Identity | None, *, writes: bool = False) -> bool:
     """Return whether *identity* may use *keyspace*; None is who does not have to prove anything.
 
-    A reader may not if it *writes*.
+    A reader may not if it *writes*; who has some keyspaces only, in no other.
 
     Without keys the calls of members look like those of everybody else. There, `check_name` in
     clients, and `NOBODY` over HTTP, keep programs out that have the name by mistake.
     """
-    return identity is None or identity.role in roles_for(keyspace, writes=writes)
+    if identity is None:
+        return True
+    return identity.role in roles_for(keyspace, writes=writes) and identity.has(keyspace)
 
 
 def roles_for(keyspace: str, *, writes: bool = False) -> frozenset[Role]:
@@ -49,6 +51,11 @@ def check_use(keyspace: str, identity: Identity | None, *, writes: bool = False)
     if not may_use(keyspace, identity, writes=writes):
         roles = " or ".join(role.label for role in sorted(roles_for(keyspace, writes=writes)))
         who = identity.name if identity is NOBODY else identity
+        if identity is not None and not identity.has(keyspace):
+            listed = ", ".join(identity.keyspaces)
+            raise KeyspaceForbidden(
+                f"keyspace {keyspace!r} is not for {identity.name}, which may use: {listed}"
+            )
         own = "the cluster's own, " if keyspace.startswith(OWN) else ""
         raise KeyspaceForbidden(f"keyspace {keyspace!r} is {own}for the role {roles}, not {who}")
 
@@ -58,11 +65,19 @@ def signed(asked: Mapping[str, object], identity: Identity | None) -> dict[str, 
 
     A request of members and admins stays as it is: they pass on what a client has asked for. Where
     nobody proves who they are, there is no creator.
+
+    Raises:
+        KeyspaceForbidden: *identity* may not use a keyspace of that name.
     """
     if identity is not None and identity.role in OPERATORS:
         return dict(asked)
+    if isinstance(name := asked.get("name"), str):  # otherwise it is refused where it is read
+        check_use(name, identity, writes=True)
     others = {name: value for name, value in asked.items() if name != "creator"}
-    return others if identity is None else {**others, "creator": str(identity)}
+    if identity is None:
+        return others
+    # What it has created counts for its name, whatever it is restricted to.
+    return {**others, "creator": str(identity._replace(keyspaces=()))}
 
 
 def check_name(keyspace: str) -> None:

@@ -223,6 +223,23 @@ async def test_a_reader_looks_and_changes_nothing(
     assert got.json()["values"] == {"x": 1} == {"x": left}
 
 
+async def test_who_has_some_keyspaces_is_refused_others_at_each_door(tmp_path: Path) -> None:
+    kinds = {}
+    some = Identity("c", Role.CLIENT, "ann", ("orders", "carts/*"))
+    async with serving(tmp_path) as node, caller(node) as http:
+        http.headers.update(bearer(issue_token(KEY, some, HOUR)))
+        for name in ("orders", "carts%2F1"):
+            made = await http.put(f"/keyspaces/{name}", json={"partitions": 1})
+            assert made.status_code == 201
+            assert (await http.put(f"/keyspaces/{name}/keys/x", json=1)).is_success
+        for method, path, how in DOORS:
+            answer = await http.request(method, path.replace("~shuffles", "k"), **how)
+            kinds[method, path] = answer.json()["error"], answer.status_code
+    last = kinds.pop(("DELETE", OWN))
+    assert last[1] == 400  # its confirmation names another keyspace; only admins drop one
+    assert set(kinds.values()) == {("KeyspaceForbidden", 403)}
+
+
 async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:
     async with serving(tmp_path) as node, caller(node) as http:
         assert (await http.put("/keyspaces/k/keys/x", json=1, headers=bearer(token()))).is_success

@@ -54,9 +54,11 @@ def key(tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def caller(network: MemoryNetwork, key: str, role: Role, name: str) -> AsyncIterator[Channel]:
+async def caller(
+    network: MemoryNetwork, key: str, role: Role, name: str, *, keyspaces: tuple[str, ...] = ()
+) -> AsyncIterator[Channel]:
     cluster = "default" if role in SHUFFLERS else ""
-    credentials = KeyCredentials(key, Identity(cluster, role, name))
+    credentials = KeyCredentials(key, Identity(cluster, role, name, keyspaces))
     channel = Channel(process_name=name, network=TlsNetwork(network, credentials))
     async with trio.open_nursery() as nursery:
         await channel.listen(THEM)

@@ -150,10 +150,10 @@ def test_a_refusal_names_the_keyspace_the_roles_and_the_caller() -> None:
         check_name("~x")
 
 
-async def refusals(network: MemoryNetwork, key: str, role: Role, name: str) -> set[str]:
-    """The doors that refuse *role* the keyspace *name*."""
+async def refusals(network: MemoryNetwork, key: str, role: Role, name: str, *has: str) -> set[str]:
+    """The doors that refuse *role* the keyspace *name*, perhaps as it *has* only others."""
     refused = set()
-    async with caller(network, key, role, str(THEM)) as channel:
+    async with caller(network, key, role, str(THEM), keyspaces=has) as channel:
         for endpoint, (head, body) in bodies(name).items():
             call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=5.0, scheme="msgpack")
             try:
@@ -190,6 +190,50 @@ async def test_each_door_asks_who_may_use_the_keyspace(key: str, role: Role) -> 
     expected = {**programs, Role.SHUFFLES: doors() - OF_RECORDS}
     assert refused == expected.get(role, set())
     assert written == (None if role in programs else 1)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.READER])
+async def test_each_door_asks_whether_the_caller_has_the_keyspace(key: str, role: Role) -> None:
+    network = MemoryNetwork()
+    async with a_node(network, key) as node:
+        for name in ("other", "other/2"):
+            await node.open_keyspace(name, partitions=1)
+        refused = {
+            name: await refusals(network, key, role, name, "k", "oth*")
+            for name in ("k", "other", "other/2", KEYSPACE)
+        }
+        none = await refusals(network, key, role, "k", "k2", "other")
+        written = await (await node.keyspaces.get("k")).get("x")
+
+    own = doors() - READS if role is Role.READER else set()
+    assert refused == {"k": own, "other": own, "other/2": own, KEYSPACE: doors()}
+    assert none == doors()
+    assert written == (1 if role is Role.CLIENT else None)
+
+
+async def test_who_has_some_keyspaces_creates_no_other(key: str) -> None:
+    network, answers = MemoryNetwork(), {}
+    async with (
+        a_node(network, key),
+        caller(network, key, Role.CLIENT, "job", keyspaces=("orders", "carts/*")) as channel,
+    ):
+        for name in ("orders", "carts/1", "carts", "others"):
+            body = encode_value("msgpack", {"name": name, "partitions": 1})
+            call = Call(NODE_SERVICE, CREATE, b"", body, ttl_s=5.0, scheme="msgpack")
+            answer = await channel.call(US, call)
+            said = a_map(decode_value("msgpack", answer.arg3), "answer")
+            answers[name] = said.get("error", "created") if answer.ok is False else "created"
+            why = said.get("message")
+        packed = encode_value("msgpack", {"name": "orders"})
+        path = "/admin/keyspaces/show"
+        show = Call(NODE_SERVICE, path, b"", packed, ttl_s=5.0, scheme="msgpack")
+        shown = a_map(decode_value("msgpack", (await channel.call(US, show)).arg3), "answer")
+
+    refused = dict.fromkeys(("carts", "others"), "KeyspaceForbidden")
+    assert answers == dict.fromkeys(("orders", "carts/1"), "created") | refused
+    assert why == "keyspace 'others' is not for job, which may use: orders, carts/*"
+    assert shown["definition"]["creator"] == "ringpop:///client/job"  # whatever it has
 
 
 async def test_an_application_opens_no_keyspace_of_the_cluster() -> None:
