@@ -124,21 +124,29 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--dead-after", dest="dead_after_s", type=seconds, metavar="S", help=text)
     text = "hold rows of shuffles in FOLDER, in a process beside the node"
     add("--shuffle-folder", dest="shuffle.folder", metavar="FOLDER", help=text)
-    for flag, dest, text in (
-        ("--shuffle-memory", "shuffle.memory_bytes", "its memory for rows, as 2GiB (1GiB)"),
-        ("--shuffle-disk", "shuffle.disk_bytes", "its disk for rows (all that is free)"),
-    ):
-        add(flag, dest=dest, type=size, metavar="SIZE", help=text)
-    for name, text in (
-        ("keyspaces_max", "keyspaces that the cluster may have (1000)"),
-        ("partitions_max", "partitions that these may have in all (65536)"),
-        ("client_keyspaces_max", "keyspaces that one client with a certificate may create (250)"),
-        ("client_partitions_max", "partitions that these may have in all (16384)"),
-    ):
-        add(f"--{name.replace('_', '-')}", dest=f"state.{name}", type=int, metavar="N", help=text)
     for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)
+    _add_limits(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    for flag, dest, text in (
+        ("--shuffle-memory", "shuffle.memory_bytes", "its memory for rows, as 2GiB (1GiB)"),
+        ("--shuffle-disk", "shuffle.disk_bytes", "its disk for rows (all that is free)"),
+        ("--client-bytes-max", "wire.client_bytes_max", "bytes a second of a client (no limit)"),
+    ):
+        add(flag, dest=dest, type=size, metavar="SIZE", help=text)
+    for dest, text in (
+        ("wire.client_requests_max", "requests a second of a client, if keys prove it (no limit)"),
+        ("state.keyspaces_max", "keyspaces that the cluster may have (1000)"),
+        ("state.partitions_max", "partitions that these may have in all (65536)"),
+        ("state.client_keyspaces_max", "keyspaces that a client with a certificate may make (250)"),
+        ("state.client_partitions_max", "partitions that these may have in all (16384)"),
+    ):
+        flag = "--" + dest.partition(".")[2].replace("_", "-")
+        add(flag, dest=dest, type=int, metavar="N", help=text)
 
 
 def config_from(options: argparse.Namespace) -> Config:

@@ -47,7 +47,7 @@ PROGRAMS: Final = ANYBODY - {Role.SHUFFLES}
 SHUFFLE_CALLERS: Final = ANYBODY - {Role.READER}
 """The roles of callers of the processes that hold the rows of shuffles."""
 RESTRICTABLE: Final = frozenset({Role.READER, Role.CLIENT})
-"""The roles that may be restricted to some keyspaces: those above change nodes."""
+"""The roles that may be restricted to some keyspaces, and have limits: others run the cluster."""
 MEMBERS: Final = frozenset({Role.MEMBER})
 """The roles of nodes."""
 SHUFFLERS: Final = MEMBERS | {Role.SHUFFLES}

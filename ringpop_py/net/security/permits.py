@@ -1,4 +1,4 @@
-"""Who may use which keyspace: a role stands with the data, and not only with the endpoint.
+"""Who may use which keyspace, and how much: a role stands with the data, not only the endpoint.
 
 Keyspaces whose names begin with ``~`` are the cluster's own. Each door to the rows of keyspaces
 asks here before it looks for one: `KeyspaceServer` and `ClientServer` for calls, `HttpRoutes` for
@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.arguments import checked_text
 from ringpop_py.base.errors import ConfigError, KeyspaceForbidden
-from ringpop_py.net.security.identity import Identity, Role
+from ringpop_py.base.metering import Allowance
+from ringpop_py.net.security.identity import RESTRICTABLE, Identity, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ringpop_py.base.config.settings import WireLimits
 
 OWN: Final = "~"
 """How the names of the cluster's own keyspaces begin."""
@@ -58,6 +61,50 @@ def check_use(keyspace: str, identity: Identity | None, *, writes: bool = False)
             )
         own = "the cluster's own, " if keyspace.startswith(OWN) else ""
         raise KeyspaceForbidden(f"keyspace {keyspace!r} is {own}for the role {roles}, not {who}")
+
+
+class ClientLimits:
+    """How many requests, and how many bytes of them and their answers, a client may have a second.
+
+    All that was issued to one name has them together. Only `RESTRICTABLE` roles are limited, and
+    nobody who did not have to prove who it is.
+
+    Args:
+        requests_max, bytes_max: a second; None for no limit.
+    """
+
+    def __init__(self, requests_max: int | None, bytes_max: int | None) -> None:
+        self._requests = Allowance(requests_max) if requests_max else None
+        self._bytes = Allowance(bytes_max) if bytes_max else None
+
+    def why_over(self, identity: Identity | None, now: float, *parts: bytes) -> str:
+        """Return why a request of *identity* is refused; empty if not, and then it counts.
+
+        Args:
+            parts: the bytes of it that have come.
+        """
+        if identity is None or identity.role not in RESTRICTABLE:
+            return ""
+        who = identity.role, identity.name
+        for allowance, name in ((self._requests, "requests"), (self._bytes, "bytes")):
+            if allowance is not None and (wait_s := allowance.wait_s(who, now)) > 0:
+                most = f"{allowance.rate} {name} a second (--client-{name}-max)"
+                return f"{identity} has had its {most}: try again in {wait_s:.3g} s"
+        if self._requests is not None:
+            self._requests.take(who, 1, now)
+        self.note_bytes(identity, sum(map(len, parts)), now)
+        return ""
+
+    def note_bytes(self, identity: Identity | None, size: int, now: float) -> None:
+        """Note that further bytes came from *identity*, or are sent to it."""
+        if self._bytes is not None and identity is not None and identity.role in RESTRICTABLE:
+            self._bytes.take((identity.role, identity.name), size, now)
+
+
+def limits_in(limits: WireLimits) -> ClientLimits | None:
+    """Return the limits of clients in *limits*; None if there are none."""
+    most = limits.client_requests_max, limits.client_bytes_max
+    return ClientLimits(*most) if any(most) else None
 
 
 def signed(asked: Mapping[str, object], identity: Identity | None) -> dict[str, object]:

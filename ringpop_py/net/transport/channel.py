@@ -28,6 +28,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.declared import replace
 from ringpop_py.net.security.identity import Role
+from ringpop_py.net.security.permits import limits_in
 from ringpop_py.net.security.users import is_this_machine
 from ringpop_py.net.transport.calls import ParkedCall, PendingCall
 from ringpop_py.net.transport.deadlines import FAR_S, Wheel
@@ -120,7 +121,7 @@ class Channel:
         self.limits = limits or WireLimits()
         self.wheel = Wheel()
         self.flusher = Flusher()
-        self.handlers = Handlers()
+        self.handlers = Handlers(limits_in(self.limits))
         self.links = LinkTable(self.limits)
         self.calls_sent = 0
         self.tracing: Tracing | None = None

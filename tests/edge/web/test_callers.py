@@ -19,6 +19,7 @@ import trio
 from starlette.requests import Request
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
+from ringpop_py.base.config.settings import WireLimits
 from ringpop_py.edge.web import server
 from ringpop_py.edge.web.callers import SHOWN, Callers, Shown
 from ringpop_py.edge.web.overview import Overview
@@ -238,6 +239,27 @@ async def test_who_has_some_keyspaces_is_refused_others_at_each_door(tmp_path: P
     last = kinds.pop(("DELETE", OWN))
     assert last[1] == 400  # its confirmation names another keyspace; only admins drop one
     assert set(kinds.values()) == {("KeyspaceForbidden", 403)}
+
+
+async def test_a_caller_that_has_had_what_it_may_gets_429(tmp_path: Path) -> None:
+    limits = WireLimits(client_bytes_max=100)
+    async with serving(tmp_path, wire=limits) as node, caller(node) as http:
+        statuses = []
+        http.headers.update(bearer(token()))
+        for body in ("x" * 150, "x" * 150, "x"):
+            answer = await http.put("/keyspaces/k/keys/x", json=body)
+            statuses.append(answer.status_code)
+        asked = await http.get("/alive")
+        admins = await http.get("/keyspaces", headers=bearer(token(Role.ADMIN)))
+        text = node.channel.handlers.refused
+
+    assert statuses == [204, 204, 429]
+    assert answer.json()["error"] == "Busy"
+    assert "100 bytes a second" in answer.json()["message"]
+    assert answer.headers["retry-after"] == "1"
+    assert asked.is_success
+    assert admins.is_success
+    assert text == {"limit": 1}
 
 
 async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import trio
 
 from ringpop_py import Config, ConfigError, open_ringpop
 from ringpop_py.base.address import Address
-from ringpop_py.base.errors import BadRequest, KeyspaceForbidden
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import BadRequest, KeyspaceForbidden, PeerBusy
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode
 from ringpop_py.base.values.operations import Change, Write
@@ -28,8 +30,10 @@ from ringpop_py.net.security.permits import (
     NOBODY,
     OPERATORS,
     USERS,
+    ClientLimits,
     check_name,
     check_use,
+    limits_in,
     may_use,
     roles_for,
     signed,
@@ -234,6 +238,56 @@ async def test_who_has_some_keyspaces_creates_no_other(key: str) -> None:
     assert answers == dict.fromkeys(("orders", "carts/1"), "created") | refused
     assert why == "keyspace 'others' is not for job, which may use: orders, carts/*"
     assert shown["definition"]["creator"] == "ringpop:///client/job"  # whatever it has
+
+
+def test_only_clients_and_readers_have_limits_and_each_name_its_own() -> None:
+    limits = ClientLimits(1, None)
+    client = Identity("c", Role.CLIENT, "job", ("k",))
+    for _ in range(2):  # a burst
+        assert limits.why_over(client, 0.0) == ""
+    for who in (client, Identity("", Role.CLIENT, "job")):  # the same name, whatever it may use
+        assert limits.why_over(who, 0.0) == (
+            f"{who} has had its 1 requests a second (--client-requests-max): try again in 1 s"
+        )
+    others = [Identity("c", role, "job") for role in Role if role is not Role.CLIENT]
+    assert {limits.why_over(who, 0.0) for who in (None, NOBODY, *others)} == {""}
+    for who in others:
+        refused = [limits.why_over(who, 0.0) for _ in range(3)]
+        assert any(refused) is (who.role is Role.READER)
+    assert limits.why_over(client, 1.0) == ""
+
+
+def test_bytes_of_requests_and_of_answers_count() -> None:
+    limits, job = ClientLimits(None, 100), Identity("c", Role.CLIENT, "job")
+    assert limits.why_over(job, 0.0, bytes(50), bytes(50)) == ""
+    limits.note_bytes(job, 150, 0.0)
+    limits.note_bytes(None, 1_000, 0.0)
+    text = "100 bytes a second (--client-bytes-max): try again in 0.51 s"
+    assert text in limits.why_over(job, 0.0)
+    assert limits.why_over(job, 0.51) == ""
+    assert limits_in(WireLimits()) is None  # and nothing is asked
+
+
+@pytest.mark.virtual_time
+async def test_a_client_that_has_had_what_it_may_is_told_that_the_node_is_busy(key: str) -> None:
+    network, refused = MemoryNetwork(), []
+    config = Config(listen=US, cluster_key=key, wire=WireLimits(client_requests_max=5))
+    ask = Call(NODE_SERVICE, "/health", b"", encode_value("msgpack", None), ttl_s=5.0)
+    async with open_ringpop(config, network=network) as node:
+        for role, name in ((Role.CLIENT, "a"), (Role.CLIENT, "b"), (Role.ADMIN, "c")):
+            async with caller(network, key, role, name) as channel:
+                for _ in range(11):
+                    try:
+                        await channel.call(US, ask)
+                    except PeerBusy as error:
+                        refused.append(str(error))
+        async with caller(network, key, Role.CLIENT, "a") as channel:  # a new connection: no more
+            await trio.sleep(0.3)
+            assert (await channel.call(US, ask)).ok
+        count = node.channel.handlers.refused["limit"]
+
+    assert count == len(refused) == 2
+    assert all("5 requests a second" in why and "try again in" in why for why in refused)
 
 
 async def test_an_application_opens_no_keyspace_of_the_cluster() -> None:
