@@ -93,6 +93,9 @@ LIMITS: Final = list(limits())
 @pytest.mark.parametrize(("name", "values", "real"), LIMITS, ids=[row[0] for row in LIMITS])
 def test_a_limit_is_what_the_code_has(name: str, values: str, real: list[Any]) -> None:
     assert real, f"there is no {name}"
+    if real == [None]:
+        assert "no limit" in values
+        return
     scale = next((each for end, each in SCALES.items() if name.endswith(end)), 1)
     wanted = [tuple(value) if isinstance(value, tuple) else (value,) for value in real]
     said = numbers_in(values)

@@ -36,6 +36,8 @@ ROUTED: Final = {
 _RECORDS: Final = (messages.APPLY, messages.READ, messages.SCAN)
 OF_RECORDS: Final = frozenset({DESCRIBE, *_RECORDS, *(ROUTED[each] for each in _RECORDS)})
 """What also a process for shuffles calls, whose records lie in a keyspace."""
+OF_READERS: Final = frozenset({OWNERS, COLUMNS, ROUTED[COLUMNS]})
+"""What also a reader calls, besides `OF_RECORDS`, by which it may not write (`check_use`)."""
 
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 
@@ -126,4 +128,6 @@ def decode_answer(
 
 def role_for(endpoint: str) -> Role:
     """Return the least role of callers of *endpoint*, unless that is for members alone."""
-    return Role.SHUFFLES if endpoint in OF_RECORDS else Role.CLIENT
+    if endpoint in OF_RECORDS:
+        return Role.SHUFFLES
+    return Role.READER if endpoint in OF_READERS else Role.CLIENT

@@ -361,7 +361,12 @@ class ShuffleConfig(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits(Checked):
-    """Limits on what peers can make a node store or wait for; at a limit, only its cause ends."""
+    """Limits on what peers can make a node store or wait for; at a limit, only its cause ends.
+
+    Attributes:
+        client_requests_max, client_bytes_max: what each client and each reader may have a second,
+            if it has proved who it is; None for no limit.
+    """
 
     message_bytes_max: int = 8 << 20
     control_bytes_max: int = 1 << 20
@@ -378,6 +383,8 @@ class WireLimits(Checked):
     frame_timeout_s: float = 5.0
     connect_timeout_s: float = 3.0
     idle_timeout_s: float = 600.0
+    client_requests_max: int | None = ruled(None, rules.whole(1, 1 << 40).or_none())
+    client_bytes_max: int | None = ruled(None, rules.whole(1, 1 << 40).or_none())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

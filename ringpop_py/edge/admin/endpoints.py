@@ -96,15 +96,16 @@ def serve_admin(ringpop: Ringpop) -> None:
     """Register all endpoints on the node's channel; those of keyspaces once these are loaded."""
     traces = Traces(ringpop)
     for path, read in READS.items():
-        _serve(ringpop, {path: read}, reads=True, role=READERS.get(path, Role.CLIENT))
-    _serve(ringpop, {"/admin/cluster": Census(ringpop, READS).answer}, reads=True)
+        _serve(ringpop, {path: read}, reads=True, role=LEAST.get(path, Role.READER))
+    cluster = {"/admin/cluster": Census(ringpop, READS).answer}
+    _serve(ringpop, cluster, reads=True, role=Role.READER)
     _serve(ringpop, CHANGES | {"/trace/remove": traces.remove}, role=Role.ADMIN)
     _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 
     def serve_keyspaces() -> None:
         from ringpop_py.edge.admin import keyspaces  # noqa: PLC0415 - on demand
 
-        _serve(ringpop, keyspaces.READS, reads=True)
+        _serve(ringpop, keyspaces.READS, reads=True, role=Role.READER)
         _serve(ringpop, keyspaces.CREATES, signs=True)
         _serve(ringpop, keyspaces.CHANGES, role=Role.ADMIN)
 
@@ -541,9 +542,10 @@ READS: Final[dict[str, Endpoint]] = {
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")
-READERS: Final = dict.fromkeys((*TICKS, "/admin/log", "/admin/versions"), Role.ADMIN) | {
+LEAST: Final = dict.fromkeys((*TICKS, "/admin/log", "/admin/versions"), Role.ADMIN) | {
     "/admin/members": Role.SHUFFLES
 }
+"""The least roles for those of `READS` that are not for readers and all above."""
 CHANGES: Final[dict[str, Endpoint]] = {
     "/admin/gossip": lambda ringpop, _value: _gossip(ringpop, on=not ringpop.node.gossiping),
     "/admin/gossip/start": lambda ringpop, _value: _gossip(ringpop, on=True),

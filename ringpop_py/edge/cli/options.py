@@ -77,27 +77,6 @@ FLAGS: Final = (
     ("--lease", "NAMESPACE/NAME", "show who leads in this Lease of Kubernetes"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
-NAMED: Final = (
-    (
-        "--key",
-        "http_in_key",
-        "RULE",
-        "where --http-in finds the key: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME",
-    ),
-    (
-        "--consistency",
-        "proxy.consistency",
-        "keys|checksum|none",
-        "what the receiver of a forwarded request checks (keys)",
-    ),
-    (
-        "--shuffle-folder",
-        "shuffle.folder",
-        "FOLDER",
-        "hold rows of shuffles in FOLDER, in a process beside the node",
-    ),
-)
-"""Flags with other names than their settings."""
 """Text flags that are named as their settings are: flag, metavar, help."""
 
 
@@ -109,8 +88,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--name", "--identity", metavar="NAME", help="the node's name (its address)")
     for flag, metavar, text in FLAGS:
         add(flag, metavar=metavar, help=text)
-    for flag, dest, metavar, text in NAMED:
-        add(flag, dest=dest, metavar=metavar, help=text)
+    text = "where --http-in finds the key: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
+    add("--key", dest="http_in_key", metavar="RULE", help=text)
     for flag, dest, text in (
         ("--http-in-timeout", "timeout_s", "seconds until an answer begins (10)"),
         ("--http-in-idle-timeout", "idle_timeout_s", "seconds without any of it after that (120)"),
@@ -137,28 +116,38 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")
     text = "a label of this node; may be repeated"
     add("--label", action="append", default=[], metavar="KEY=VALUE", help=text)
-    for flag, dest, text in (
-        ("--drain-timeout", "drain_timeout_s", "seconds to wait for open requests at the end (30)"),
-        ("--dead-after", "dead_after_s", "declare who was silent for S seconds faulty (a few)"),
-    ):
-        add(flag, dest=dest, type=seconds, metavar="S", help=text)
-    for flag, dest, text in (
-        ("--shuffle-memory", "shuffle.memory_bytes", "its memory for rows, as 2GiB (1GiB)"),
-        ("--shuffle-disk", "shuffle.disk_bytes", "its disk for rows (all that is free)"),
-    ):
-        add(flag, dest=dest, type=size, metavar="SIZE", help=text)
-    for dest, text in (
-        ("expect", "members that the cluster should have: ringpopctl check says what is missing"),
-        ("state.keyspaces_max", "keyspaces that the cluster may have (1000)"),
-        ("state.partitions_max", "partitions that these may have in all (65536)"),
-        ("state.client_keyspaces_max", "keyspaces that one client may create (250)"),
-        ("state.client_partitions_max", "partitions that these may have in all (16384)"),
-    ):
-        flag = f"--{dest.removeprefix('state.').replace('_', '-')}"
-        add(flag, dest=dest, type=int, metavar="N", help=text)
+    text = "what the receiver of a forwarded request checks (keys)"
+    add("--consistency", dest="proxy.consistency", metavar="keys|checksum|none", help=text)
+    text = "seconds to wait for open requests when the node ends (30)"
+    add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
+    text = "declare a member faulty that was silent for about S seconds (a few, by the preset)"
+    add("--dead-after", dest="dead_after_s", type=seconds, metavar="S", help=text)
+    text = "hold rows of shuffles in FOLDER, in a process beside the node"
+    add("--shuffle-folder", dest="shuffle.folder", metavar="FOLDER", help=text)
     for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)
+    _add_limits(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    for flag, dest, text in (
+        ("--shuffle-memory", "shuffle.memory_bytes", "its memory for rows, as 2GiB (1GiB)"),
+        ("--shuffle-disk", "shuffle.disk_bytes", "its disk for rows (all that is free)"),
+        ("--client-bytes-max", "wire.client_bytes_max", "bytes a second of a client (no limit)"),
+    ):
+        add(flag, dest=dest, type=size, metavar="SIZE", help=text)
+    for dest, text in (
+        ("wire.client_requests_max", "requests a second of a client, if keys prove it (no limit)"),
+        ("expect", "members that the cluster should have: ringpopctl check says what is missing"),
+        ("state.keyspaces_max", "keyspaces that the cluster may have (1000)"),
+        ("state.partitions_max", "partitions that these may have in all (65536)"),
+        ("state.client_keyspaces_max", "keyspaces that a client with a certificate may make (250)"),
+        ("state.client_partitions_max", "partitions that these may have in all (16384)"),
+    ):
+        flag = "--" + dest.rpartition(".")[2].replace("_", "-")
+        add(flag, dest=dest, type=int, metavar="N", help=text)
 
 
 def config_from(options: argparse.Namespace) -> Config:

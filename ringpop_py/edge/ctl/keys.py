@@ -9,7 +9,7 @@ from ringpop_py.base.errors import ConfigError
 from ringpop_py.edge.cli.commands import Output, members_said, table
 from ringpop_py.net.security import revocations as listed
 from ringpop_py.net.security.clock import wall_s
-from ringpop_py.net.security.identity import Identity, Role
+from ringpop_py.net.security.identity import RESTRICTABLE, Identity, Role
 from ringpop_py.net.security.keys import (
     key_named,
     new_key,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS_MAX: Final = 200
 DAYS_MAX: Final = 36_500
+IDENTITY_CHARACTERS_MAX: Final = 2_048
+"""The most characters of an identity with keyspaces: a token that holds it has a limit, too."""
 COPY: Final = "Copy the file everywhere: nodes read it within seconds, and at SIGHUP"
 AGAIN: Final = "copy the file there, and try again in some seconds"
 
@@ -125,7 +127,29 @@ def _identity_in(options: argparse.Namespace) -> Identity:
     """Return the identity to certify. Raises ConfigError if its name or its days are not valid."""
     if not 0 < options.days <= DAYS_MAX:
         raise ConfigError(f"--days is 1 to {DAYS_MAX}, not {options.days}")
-    return Identity(options.cluster or "", Role[options.role.upper()], _name_in(options))
+    role, keyspaces = Role[options.role.upper()], _keyspaces_in(options.keyspaces)
+    if keyspaces and role not in RESTRICTABLE:
+        raise ConfigError(f"--keyspaces is for the roles reader and client, not {role.label}")
+    identity = Identity(options.cluster or "", role, _name_in(options), keyspaces)
+    if keyspaces and len(str(identity)) > IDENTITY_CHARACTERS_MAX:
+        raise ConfigError(
+            f"--keyspaces: with them, the identity has {len(str(identity))} characters, more than "
+            f"{IDENTITY_CHARACTERS_MAX}; name how several keyspaces begin, with * at the end"
+        )
+    return identity
+
+
+def _keyspaces_in(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    keyspaces = tuple(each.strip() for each in text.split(","))
+    for each in keyspaces:
+        if not each.isprintable() or not each or "*" in each[:-1]:
+            raise ConfigError(
+                "--keyspaces is a list of names with a comma between two, each perhaps with * as "
+                f"its last character, not {text!r:.100}"
+            )
+    return keyspaces
 
 
 def _name_in(options: argparse.Namespace) -> str:

@@ -34,10 +34,10 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.ctl import changes, keys, keyspaces, look, shuffles, streams, values
+from ringpop_py.edge.ctl import changes, keys, keyspaces, shuffles, streams, values
 from ringpop_py.edge.ctl.examples import epilog_of
 from ringpop_py.edge.ctl.views import views, wait_for
-from ringpop_py.edge.diagnosis import history
+from ringpop_py.edge.diagnosis import history, look
 from ringpop_py.edge.diagnosis.bundle import debug
 from ringpop_py.edge.diagnosis.check import check
 from ringpop_py.edge.diagnosis.configuration import check_config
@@ -441,16 +441,20 @@ def _add_key_commands(
     revoking = on_file("revoke", keys.revoke, "end what was issued in a name, until now")
     revoking.add_argument("--name", required=True, help="as logs and `keys issue` have it")
     roles = ["client", "admin", "member"]
-    revoking.add_argument("--role", choices=roles, help="of this role only (client and admin)")
+    revoking.add_argument(
+        "--role", choices=roles, help="of this role (client, with reader, or admin)"
+    )
     revoking.add_argument("--undo", action="store_true", help="what was issued counts again")
     issuing = on_file("issue", keys.issue, "write a certificate, to be used in place of the keys")
     issuing.add_argument("out", metavar="OUT", help="the file to write it to")
     saying = on_file("token", keys.token, "print a token for HTTP: Authorization: Bearer TOKEN")
-    for names, those in ((issuing, roles), (saying, roles[:-1])):
+    for names, those in ((issuing, ["reader", *roles]), (saying, ["reader", *roles[:-1]])):
         names.add_argument("--role", choices=those, default="client")
         names.add_argument("--name", required=True, help="the name that logs show")
         text = "the cluster's name; a member needs it, and for others the default is any cluster"
         names.add_argument("--cluster", metavar="NAME", help=text)
+        text = "only these: names, or with * at the end beginnings of names; a comma between two"
+        names.add_argument("--keyspaces", metavar="LIST", help=text)
         names.add_argument("--days", type=count, default=365, metavar="N", help="(365)")
     on_file("authority", keys.authority, "print the certificates that callers of https:// trust")
 

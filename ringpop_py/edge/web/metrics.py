@@ -159,7 +159,7 @@ class NodeMetrics:
         yield _counter("ringpop_calls_failed", text, failed, *labels, "code")
         text = "From the bytes of a call to its answer; one of 16 calls is timed."
         yield _histogram("ringpop_call_seconds", text, took, *labels)
-        text = "Calls that no handler got: unserved, declined, or not for the caller's role."
+        text = "Calls that no handler got: unserved, declined, or for the caller's role or limit."
         refused = {(why,): count for why, count in channel.handlers.refused.items()}
         yield _counter("ringpop_calls_refused", text, refused, "why")
         yield _one("ringpop_connections", "Open connections.", len(channel.links))

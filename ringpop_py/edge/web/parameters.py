@@ -155,6 +155,7 @@ async def body_of(request: Request) -> bytes:
             if size > BODY_BYTES_MAX:  # its length was not announced
                 raise _too_large()
             chunks.append(chunk)
+    request.state.body_bytes = size
     return b"".join(chunks)
 
 

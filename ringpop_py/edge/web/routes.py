@@ -87,7 +87,7 @@ class HttpRoutes:
         table |= ShuffleRoutes(self._ringpop).table() | self._console.table()
         # One route for each path, so that the `Allow` of a 405 names all its methods.
         return [
-            Route(path, guard(_by_method(endpoints)), methods=[*endpoints])
+            Route(path, guard(_by_method(path, endpoints)), methods=[*endpoints])
             for path, endpoints in table.items()
         ]
 
@@ -290,12 +290,20 @@ class HttpRoutes:
         return wanted.answer({"outcomes": listed})
 
 
-def _by_method(endpoints: dict[str, Endpoint]) -> Endpoint:
+def _by_method(path: str, endpoints: dict[str, Endpoint]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         # HEAD is answered as GET; the server leaves the body out.
-        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+        method = "GET" if request.method == "HEAD" else request.method
+        if not is_for_readers(method, path):
+            check_role(request, Role.CLIENT)
+        return await endpoints[method](request)
 
     return endpoint
+
+
+def is_for_readers(method: str, path: str) -> bool:
+    """Return whether a reader may use a route: it reads, and no rows of shuffles."""
+    return path.endswith("/get-many") or (method == "GET" and "/intervals/" not in path)
 
 
 def _many(body: dict[str, Any], what: str) -> list[Any]:

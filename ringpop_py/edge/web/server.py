@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
     from ringpop_py.net.security.credentials import KeyCredentials
+    from ringpop_py.net.security.identity import Identity
     from ringpop_py.node.end import Ending
     from ringpop_py.node.ringpop import Ringpop
 
@@ -86,6 +87,7 @@ class App:
             plain=config.accept_plain or config.insecure or address is None or address.is_loopback,
             anybody=config.accept_plain,
         )
+        self._handlers = ringpop.channel.handlers
         self._served_count = 0
         self._starlette = Starlette(
             routes=HttpRoutes(ringpop, self.overview).all(self._guarded),
@@ -132,10 +134,11 @@ class App:
                     check_request(request.method, request.headers, self._hosts)
                     request.state.identity = self._callers.identify(request)
                     request.state.callers = self._callers
+                    self._check_limits(request.state.identity)
                 # `/alive`, `/ready` and `/health` are answered to the end.
                 if self._ending.closing and request.scope["path"].startswith("/keyspaces"):
                     return refused(HttpRefusal(503, "Ending", ENDING_TEXT))
-                return await endpoint(request)
+                return self._noted(await endpoint(request), request)
             except REFUSALS as error:
                 return refused(error)
             except ClientDisconnect:
@@ -147,6 +150,20 @@ class App:
                 self._served_count -= 1
 
         return guarded
+
+    def _check_limits(self, caller: Identity | None) -> None:
+        """Raise HttpRefusal if *caller* has had what it may."""
+        limits = self._handlers.limits
+        if limits is not None and (why := limits.why_over(caller, trio.current_time())):
+            self._handlers.refused["limit"] += 1
+            raise HttpRefusal(429, "Busy", why, {"retry-after": "1"})
+
+    def _noted(self, response: Response, request: Request) -> Response:
+        """Return *response*, and note its bytes and those of the request."""
+        if (limits := self._handlers.limits) is not None:
+            size = len(response.body) + getattr(request.state, "body_bytes", 0)
+            limits.note_bytes(request.state.identity, size, trio.current_time())
+        return response
 
 
 def with_close(send: Send, ending: Ending) -> Send:
@@ -245,11 +262,8 @@ class _Connection(TCPServer):
             await self.stream.do_handshake()
             keys = self.config.credentials  # without, callers are not asked for a certificate
             proof = keys.proof_in(self.stream.getpeercert()) if keys else LASTING
-            if (
-                keys
-                and proof.identity
-                and refusal_of(proof.identity, keys.identity.cluster, PROGRAMS)
-            ):
+            who = proof.identity
+            if keys and who and refusal_of(who, keys.identity.cluster, PROGRAMS):
                 return False
             SHOWN.set(Shown(is_secure=True, proof=proof))
             return True

@@ -30,8 +30,12 @@ NOTHING: Final[Revoked] = MappingProxyType({})
 
 
 def revoked_until(revoked: Revoked, identity: Identity) -> float:
-    """Return the last instant at which what was issued to *identity* is revoked; -inf if none."""
-    return revoked.get((identity.role, identity.name), -math.inf)
+    """Return the last instant at which what was issued to *identity* is revoked; -inf if none.
+
+    A reader is revoked with the client of its name: older nodes read no line of a reader.
+    """
+    role = Role.CLIENT if identity.role is Role.READER else identity.role
+    return revoked.get((role, identity.name), -math.inf)
 
 
 def issued_after(revoked: Revoked, identity: Identity, now_s: float) -> float:

@@ -13,7 +13,7 @@ import trio
 
 from ringpop_py.net.security.credentials import HANDSHAKE, PLAIN, KeyCredentials, explained
 from ringpop_py.net.security.identity import (
-    ANYBODY,
+    SHUFFLE_CALLERS,
     SHUFFLERS,
     Identity,
     Role,
@@ -91,7 +91,7 @@ class Keys:
                 raise trio.BrokenResourceError(explained(error.__cause__)) from None
             raise
         proof = self._credentials.proof_in(secured.getpeercert())
-        roles = ANYBODY if server else SHUFFLERS
+        roles = SHUFFLE_CALLERS if server else SHUFFLERS
         why = refusal_of(proof.identity, self._cluster, roles) or proof.why_over()
         if why is not None:
             raise trio.BrokenResourceError(why)

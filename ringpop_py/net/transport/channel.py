@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -28,6 +28,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.declared import replace
 from ringpop_py.net.security.identity import Role
+from ringpop_py.net.security.permits import limits_in
 from ringpop_py.net.security.users import is_this_machine
 from ringpop_py.net.transport.calls import ParkedCall, PendingCall
 from ringpop_py.net.transport.deadlines import FAR_S, Wheel
@@ -62,9 +63,6 @@ IDLE_S: Final = 1.0
 """For how many seconds a connection must have been unused to make room for another."""
 EVICTED_SHARE: Final = 64
 """Once in `IDLE_S`, one connection in this many may make room."""
-KNOCK_S: Final = 0.5
-"""The seconds in which a machine that is there accepts or refuses a connection."""
-Knock = Literal["refused", "accepted", "silent"]
 LINGER_S: Final = 0.25
 """The seconds for which `Channel.say_goodbye` waits for peers to close, too; some never do."""
 MORE_ROOM: Final = "find who connects so often, or raise the limit"
@@ -104,6 +102,7 @@ class Channel:
         knows_host: returns whether a host, as the network knows it, may use the reserve; by default
             only this machine may.
         handlers: what answers which calls.
+        network: makes and accepts connections.
         listeners: accept connections when the channel runs; `listen` adds those of an address.
         links: all connections.
         calls_sent: how many calls were begun, however they ended.
@@ -123,7 +122,7 @@ class Channel:
         self.limits = limits or WireLimits()
         self.wheel = Wheel()
         self.flusher = Flusher()
-        self.handlers = Handlers()
+        self.handlers = Handlers(limits_in(self.limits))
         self.links = LinkTable(self.limits)
         self.calls_sent = 0
         self.tracing: Tracing | None = None
@@ -134,7 +133,7 @@ class Channel:
         self.on_trouble: Callable[..., None] = _ignore
         self.knows_host: Callable[[str], bool] = is_this_machine
         self.owns: Callable[[str, Address], bool] = lambda name, address: name == str(address)
-        self._network: Network = network or TcpNetwork()
+        self.network: Network = network or TcpNetwork()
         self._init_headers = init_headers
         self._new_connection = partial(
             Connection,
@@ -157,7 +156,7 @@ class Channel:
             ConfigError: it cannot be bound.
         """
         try:
-            listeners = await self._network.listen(address)
+            listeners = await self.network.listen(address)
         except OSError as error:
             why = error.strerror or str(error)
             raise ConfigError(
@@ -298,7 +297,7 @@ class Channel:
     async def _connect(self, link: PeerLink, to: Address) -> None:
         try:
             with trio.fail_after(self.limits.connect_timeout_s):
-                stream = await self._network.connect(to, origin=self.host_port)
+                stream = await self.network.connect(to, origin=self.host_port)
         except OSError as error:
             kind = _CONNECT_ERRORS.get(error.errno or 0, ConnectFailed)
             link.fail_dial(kind(error.strerror or str(error)))
@@ -311,20 +310,6 @@ class Channel:
                 await self._run(link, stream)
         finally:
             link.end()
-
-    async def knock(self, at: Address) -> Knock:
-        """Return what the machine *at* does with a connection, whatever its process does."""
-        # The system accepts for a process that hangs, which would shake no hands.
-        network: Network = getattr(self._network, "inner", self._network)
-        try:
-            with trio.fail_after(KNOCK_S):
-                stream = await network.connect(at, origin=self.host_port)
-        except ConnectionRefusedError:
-            return "refused"
-        except (OSError, trio.TooSlowError):
-            return "silent"
-        stream.close()
-        return "accepted"
 
     # Serving.
 

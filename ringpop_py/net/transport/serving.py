@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.config.settings import WireLimits
     from ringpop_py.member.drain import Work
     from ringpop_py.net.security.identity import Identity
+    from ringpop_py.net.security.permits import ClientLimits
     from ringpop_py.net.transport.deadlines import Timed, Wheel
     from ringpop_py.net.transport.tracing import Tracing
     from ringpop_py.net.transport.writer import Flusher, LinkWriter
@@ -184,9 +185,11 @@ class Handlers:
         served: by service and endpoint.
         usual: the same, while no calls are declined; then it is empty.
         refused: how many calls reached no handler, by reason.
+        limits: what each client and each reader may have; None if there is no limit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ClientLimits | None) -> None:
+        self.limits = limits
         self.on_unserved: Callable[[str, str], None] | None = None
         self.served: dict[tuple[str, str], Served] = {}
         self.usual = self.served
@@ -290,8 +293,13 @@ class IncomingCalls:
         served = handlers.usual.get((head.service, head.endpoint)) or handlers.find(
             head.service, head.endpoint
         )
-        if served is None or (self.identity is not None and self.identity.role < served.role):
-            self._refuse_unserved(event, served)
+        caller, limits = self.identity, handlers.limits
+        if (
+            served is None
+            or (caller is not None and caller.role < served.role)
+            or (limits is not None and limits.why_over(caller, now, event.arg2, event.arg3))
+        ):
+            self._refuse(event, served, now)
             return
         served.count += 1
         # `unsent_bytes`, for which each call would pay a call.
@@ -311,10 +319,11 @@ class IncomingCalls:
             None if served.count & TIMED_MASK != 1 else now,
         )
         try:
-            if event.tracing and host.tracing is not None:
-                result = host.tracing.serve(served.handler, incoming, event.tracing)
-            else:
-                result = served.handler(incoming)
+            result = (
+                host.tracing.serve(served.handler, incoming, event.tracing)
+                if event.tracing and host.tracing is not None
+                else served.handler(incoming)
+            )
         except Exception as error:  # noqa: BLE001 - a handler's bug ends its call only
             incoming.fail(error)
             return
@@ -324,6 +333,8 @@ class IncomingCalls:
                 if incoming.timed_from is not None:
                     served.seconds.observe(trio.current_time() - now)
                 self._connection.send_answer(event.id, result)  # leaves when all has been read
+                if limits is not None:
+                    limits.note_bytes(caller, len(result.arg3), now)
             return
         if not incoming.ended:  # a handler may have answered, and then returned None
             # Before its task begins, so that a cancel in the same receive finds it.
@@ -333,11 +344,16 @@ class IncomingCalls:
             incoming.scope = trio.CancelScope()
             host.spawn(incoming.run, result)
 
-    def _refuse_unserved(self, event: CallReceived, served: Served | None) -> None:
-        """Refuse a call of an endpoint that is not there, or not for this caller."""
-        head, host = event.head, self._host
+    def _refuse(self, event: CallReceived, served: Served | None, now: float) -> None:
+        """Refuse a call of an endpoint that is not there, or not or no more for this caller."""
+        head, host, caller = event.head, self._host, self.identity
         if served is None:
             why, message = "unserved", f"no endpoint {head.endpoint} of {head.service}"
+        elif caller is not None and caller.role >= served.role and host.handlers.limits is not None:
+            host.handlers.refused["limit"] += 1
+            message = host.handlers.limits.why_over(caller, now)
+            self._connection.send_error(event.id, ErrorCode.BUSY, message)
+            return
         else:
             why = "role"
             message = f"{head.endpoint} is for the role {served.role.label}, not {self.identity}"
@@ -349,6 +365,8 @@ class IncomingCalls:
         """Answer a call that was not answered immediately."""
         self._end(incoming)
         self._connection.send_answer(incoming.event.id, answer)
+        if (limits := self._host.handlers.limits) is not None:
+            limits.note_bytes(self.identity, len(answer.arg3), trio.current_time())
         # The last answer leaves now; one of several waits for what other woken tasks will send.
         if not self._calls:
             self._writer.flush()

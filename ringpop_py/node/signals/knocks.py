@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
@@ -10,8 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.base.address import Address
-    from ringpop_py.net.transport.channel import Channel, Knock
+    from ringpop_py.net.transport.channel import Channel
+    from ringpop_py.net.transport.network import Network
 
+Knock = Literal["refused", "accepted", "silent"]
+KNOCK_S: Final = 0.5
+"""The seconds in which a machine that is there accepts or refuses a connection."""
 TOGETHER_MAX: Final = 8
 """The most machines that are asked at the same time, and within `FRESH_S`."""
 FRESH_S: Final = 5.0
@@ -39,5 +43,18 @@ class Knocks:
         return {to: self._known[to][1] for to in addresses if to in self._known}
 
     async def _ask(self, to: Address) -> None:
-        knock = await self._channel.knock(to)
+        knock = await self._knock(to)
         self._known[to] = trio.current_time(), knock
+
+    async def _knock(self, at: Address) -> Knock:
+        # TLS would need the process: the system accepts for one that hangs.
+        network: Network = getattr(self._channel.network, "inner", self._channel.network)
+        try:
+            with trio.fail_after(KNOCK_S):
+                stream = await network.connect(at, origin=self._channel.host_port)
+        except ConnectionRefusedError:
+            return "refused"
+        except (OSError, trio.TooSlowError):
+            return "silent"
+        stream.close()
+        return "accepted"

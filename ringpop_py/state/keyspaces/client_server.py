@@ -11,6 +11,7 @@ from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import Text, decode
 from ringpop_py.base.values.operations import WriteRun
 from ringpop_py.base.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.net.security.permits import check_use
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.messages import (
@@ -185,6 +186,8 @@ class ClientServer:
         results: list[Any]
         routes = Routes()
         try:
+            writes = isinstance(request, ApplyRequest)
+            check_use(request.keyspace, incoming.identity, writes=writes)
             keyspace = await self._find(request.keyspace, incoming.identity)
             request.check(keyspace.generation, keyspace.partitions)
             found = await ask(keyspace)

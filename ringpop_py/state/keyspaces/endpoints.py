@@ -163,7 +163,7 @@ class KeyspaceServer:
         try:
             identity = incoming.calls.identity
             if identity is not None:  # without keys, a request takes no steps for this
-                check_use(request.keyspace, identity)
+                check_use(request.keyspace, identity, writes=isinstance(request, ApplyRequest))
             host = self._finder.here(request.keyspace).host
         except KeyspaceError:  # it becomes the answer where it is found again
             return None
@@ -231,7 +231,7 @@ class KeyspaceServer:
 
     async def _share(self, request: KeyspaceRequest, incoming: IncomingCall) -> Share:
         name = request.keyspace
-        check_use(name, incoming.identity)
+        check_use(name, incoming.identity, writes=isinstance(request, ApplyRequest))
         # Peers that ask for a keyspace which does not exist must not load the store each time.
         if name in self._missed_until and trio.current_time() < self._missed_until[name]:
             share = self._finder.here(name)

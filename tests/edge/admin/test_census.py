@@ -13,7 +13,7 @@ from ringpop_py.base.config.settings import WireLimits
 from ringpop_py.base.errors import BadRequest, ConnectFailed
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin.census import MEMBER_S, ROUNDS_MAX, SECTIONS, TOGETHER_MAX, Census
-from ringpop_py.edge.admin.endpoints import READERS, READS
+from ringpop_py.edge.admin.endpoints import LEAST, READS
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
 from tests.state.keyspaces.clusters import a_cluster, all_online
@@ -132,7 +132,7 @@ async def test_nobody_loads_keyspaces_to_say_that_there_are_none_unless_asked_to
 
 def test_a_client_has_members_asked_only_for_what_it_may_ask_itself() -> None:
     own = {path for path in SECTIONS.values() if not path.startswith("/admin/keyspaces")}
-    assert own <= READS.keys() - READERS.keys()
+    assert own <= READS.keys() - LEAST.keys()
 
 
 class FakeMembers:

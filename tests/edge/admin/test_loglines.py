@@ -9,7 +9,7 @@ import pytest
 
 from ringpop_py.base.errors import BodyError
 from ringpop_py.base.logs import log
-from ringpop_py.edge.admin.endpoints import READERS
+from ringpop_py.edge.admin.endpoints import LEAST
 from ringpop_py.edge.admin.loglines import PAGE_MAX, SHOWN, recent
 from ringpop_py.net.security.identity import Role
 
@@ -134,4 +134,4 @@ def test_a_request_that_makes_no_sense_is_refused(body: dict[str, object]) -> No
 
 
 def test_only_admins_read_the_log() -> None:
-    assert READERS["/admin/log"] is Role.ADMIN
+    assert LEAST["/admin/log"] is Role.ADMIN

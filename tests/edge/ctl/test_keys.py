@@ -11,6 +11,7 @@ from ringpop_py.edge.ctl.ringpopctl import main
 from ringpop_py.net.security.credentials import KeyCredentials
 from ringpop_py.net.security.identity import Identity, Role, identity_in
 from ringpop_py.net.security.keys import read_keys, read_revoked
+from ringpop_py.net.security.tokens import identity_in_token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,32 @@ def listed(file: str, capsys: pytest.CaptureFixture[str]) -> Any:  # noqa: ANN40
     capsys.readouterr()
     assert main(["keys", "list", file, "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)["keys"]
+
+
+def test_a_reader_gets_a_certificate_and_a_token(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = ["--name", "rita", "--role", "reader"]
+    assert main(["keys", "issue", file, str(tmp_path / "rita.pem"), *reader]) == 0
+    assert "ringpop:///reader/rita" in capsys.readouterr().out
+    assert main(["keys", "token", file, *reader]) == 0
+    shown = capsys.readouterr().out.strip()
+    assert identity_in_token(shown, read_keys(file)) == Identity("", Role.READER, "rita")
+
+
+def test_a_token_and_a_certificate_have_some_keyspaces(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = ["--name", "x", "--keyspaces", "orders, carts/*"]
+    uri = "ringpop:///client+keyspaces/x?keyspaces=orders,carts%2F*"
+    assert main(["keys", "issue", file, str(tmp_path / "x.pem"), *some]) == 0
+    assert uri in capsys.readouterr().out
+    assert main(["keys", "token", file, *some]) == 0
+    shown = identity_in_token(capsys.readouterr().out.strip(), read_keys(file))
+    assert shown == Identity("", Role.CLIENT, "x", ("orders", "carts/*"))
+    longest = ",".join(f"{number:0>100}" for number in range(17))
+    assert main(["keys", "token", file, "--name", "x", "--keyspaces", longest]) == 0
+    assert identity_in_token(capsys.readouterr().out.strip(), read_keys(file)).has("0" * 100)
 
 
 def test_a_key_follows_another(file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +108,14 @@ def test_a_revocation_outlasts_changes_of_keys_until_it_is_taken_back(
         (["issue", "FILE", "FILE", "--name", "x"], "exists already"),
         (["revoke", "FILE", "--name", "n1", "--role", "member"], "a member is not revoked by"),
         (["revoke", "FILE", "--name", "x", "--undo"], "nothing of client/x or admin/x is revoked"),
+        (["token", "FILE", "--name", "x", "--keyspaces", ""], "is a list of names"),
+        (["token", "FILE", "--name", "x", "--keyspaces", "a,,b"], "is a list of names"),
+        (["token", "FILE", "--name", "x", "--keyspaces", "*a"], "is a list of names"),
+        (["token", "FILE", "--name", "x", "--keyspaces", "a," * 1_100 + "a"], "more than 2048"),
+        (
+            ["token", "FILE", "--name", "x", "--role", "admin", "--keyspaces", "a"],
+            "is for the roles reader and client, not admin",
+        ),
         (["revoke", "FILE", "--name", ""], "printable characters"),
     ],
 )

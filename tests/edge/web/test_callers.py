@@ -6,9 +6,11 @@ import base64
 import datetime as dt
 import socket
 import ssl
+from collections import defaultdict
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import httpx
 import jwt
@@ -17,11 +19,13 @@ import trio
 from starlette.requests import Request
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
+from ringpop_py.base.config.settings import WireLimits
 from ringpop_py.edge.web import server
 from ringpop_py.edge.web.callers import SHOWN, Callers, Shown
 from ringpop_py.edge.web.overview import Overview
 from ringpop_py.edge.web.refusals import HttpRefusal
 from ringpop_py.edge.web.routes import HttpRoutes
+from ringpop_py.edge.web.shuffles import ShuffleRoutes
 from ringpop_py.net.security.authority import authority_of
 from ringpop_py.net.security.clock import wall_s
 from ringpop_py.net.security.credentials import member_credentials
@@ -158,6 +162,104 @@ async def test_keyspaces_of_the_cluster_are_for_admins(tmp_path: Path, role: Rol
     assert forbidden == refused
     assert len(refused) == (len({each[:2] for each in DOORS}) if role is Role.CLIENT else 0)
     assert left is None
+
+
+LOOKS = {
+    *("/alive", "/ready", "/health", "/metrics", "/streams", "/keyspaces"),
+    *("/", "/ui", "/ui/state", "/ui/events", "/ui/lookup", "/ui/found", "/ui/why"),
+    *("/ui/console.css", "/ui/console.js", "/ui/icon.svg"),
+    *("/keyspaces/{keyspace}", "/keyspaces/{keyspace}/owners", "/keyspaces/{keyspace}/keys"),
+    *("/keyspaces/{keyspace}/keys/{key}", "/shuffles", "/shuffles/{shuffle}"),
+}
+"""The paths that a reader may GET."""
+FOR_READERS = {("GET", path) for path in LOOKS} | {("POST", "/keyspaces/{keyspace}/get-many")}
+NOT_FOR_READERS = {
+    ("PUT", "/keyspaces/{keyspace}"),
+    ("DELETE", "/keyspaces/{keyspace}"),
+    ("POST", "/keyspaces/{keyspace}/update-many"),
+    ("PUT", "/keyspaces/{keyspace}/keys/{key}"),
+    ("DELETE", "/keyspaces/{keyspace}/keys/{key}"),
+    ("POST", "/keyspaces/{keyspace}/keys/{key}/{operation}"),
+    ("PUT", "/shuffles/{shuffle}"),
+    ("DELETE", "/shuffles/{shuffle}"),
+    ("POST", "/shuffles/{shuffle}/attempts"),
+    ("PUT", "/shuffles/{shuffle}/attempts/{attempt}/{frame}"),
+    ("POST", "/shuffles/{shuffle}/attempts/{attempt}/finish"),
+    ("POST", "/shuffles/{shuffle}/end"),
+    ("GET", "/shuffles/{shuffle}/intervals/{interval}"),
+    ("POST", "/ui/act"),
+}
+
+
+async def test_a_reader_looks_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each route stands in one of the two lists above: of a new one, say whether readers may."""
+    refused: set[tuple[str, str]] = set()
+    admitted: set[tuple[str, str]] = set()
+    rita = Identity("c", Role.READER, "rita")
+    monkeypatch.setattr(ShuffleRoutes, "_run", AsyncMock(return_value=[]))
+    async with serving(tmp_path) as node, caller(node) as http:
+        http.headers.update(bearer(issue_token(KEY, rita, HOUR)))
+        await (await node.keyspaces.get("k")).put("x", 1)
+        routes = HttpRoutes(node, Overview(node)).all(lambda endpoint: endpoint)
+        served = {
+            (method, route.path)
+            for route in routes
+            for method in (route.methods or set()) - {"HEAD"}
+        }
+        for method, path in served - {("GET", "/ui/events")}:  # which has no end
+            url = path.format_map(defaultdict(lambda: "x", keyspace="k", operation="add"))
+            answer = await http.request(method, url)
+            forbidden = answer.status_code == 403 and "not ringpop://c/reader/rita" in answer.text
+            (refused if forbidden else admitted).add((method, path))
+        events = await http.head("/ui/events")
+        got = await http.post("/keyspaces/k/get-many", json={"keys": ["x"]})
+        left = await (await node.keyspaces.get("k")).get("x")
+
+    assert served == FOR_READERS | NOT_FOR_READERS
+    assert refused == NOT_FOR_READERS
+    assert admitted == FOR_READERS - {("GET", "/ui/events")}
+    assert events.is_success
+    assert got.json()["values"] == {"x": 1} == {"x": left}
+
+
+async def test_who_has_some_keyspaces_is_refused_others_at_each_door(tmp_path: Path) -> None:
+    kinds = {}
+    some = Identity("c", Role.CLIENT, "ann", ("orders", "carts/*"))
+    async with serving(tmp_path) as node, caller(node) as http:
+        http.headers.update(bearer(issue_token(KEY, some, HOUR)))
+        for name in ("orders", "carts%2F1"):
+            made = await http.put(f"/keyspaces/{name}", json={"partitions": 1})
+            assert made.status_code == 201
+            assert (await http.put(f"/keyspaces/{name}/keys/x", json=1)).is_success
+        for method, path, how in DOORS:
+            answer = await http.request(method, path.replace("~shuffles", "k"), **how)
+            kinds[method, path] = answer.json()["error"], answer.status_code
+    last = kinds.pop(("DELETE", OWN))
+    assert last[1] == 400  # its confirmation names another keyspace; only admins drop one
+    assert set(kinds.values()) == {("KeyspaceForbidden", 403)}
+
+
+async def test_a_caller_that_has_had_what_it_may_gets_429(tmp_path: Path) -> None:
+    limits = WireLimits(client_bytes_max=100)
+    async with serving(tmp_path, wire=limits) as node, caller(node) as http:
+        statuses = []
+        http.headers.update(bearer(token()))
+        for body in ("x" * 150, "x" * 150, "x"):
+            answer = await http.put("/keyspaces/k/keys/x", json=body)
+            statuses.append(answer.status_code)
+        asked = await http.get("/alive")
+        admins = await http.get("/keyspaces", headers=bearer(token(Role.ADMIN)))
+        text = node.channel.handlers.refused
+
+    assert statuses == [204, 204, 429]
+    assert answer.json()["error"] == "Busy"
+    assert "100 bytes a second" in answer.json()["message"]
+    assert answer.headers["retry-after"] == "1"
+    assert asked.is_success
+    assert admins.is_success
+    assert text == {"limit": 1}
 
 
 async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:

@@ -12,20 +12,26 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BadRequest, CallError, JoinRefused
+from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin import keyspaces
-from ringpop_py.edge.admin.endpoints import CHANGES, READERS, READS
+from ringpop_py.edge.admin.endpoints import CHANGES, LEAST, READS
 from ringpop_py.member.swim.member import Member
 from ringpop_py.member.swim.messages import JoinAck, Ping
+from ringpop_py.net.http.stream_calls import STREAM_ENDPOINT
 from ringpop_py.net.security.credentials import KeyCredentials
 from ringpop_py.net.security.identity import SHUFFLERS, Identity, Role
 from ringpop_py.net.security.keys import new_key, read_keys, write_keys
 from ringpop_py.net.transport.channel import Channel
 from ringpop_py.net.transport.tls import TlsNetwork
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
-from ringpop_py.net.wire.codec import DAMP_REQ, JOIN, PING, SYNC, codec_for
+from ringpop_py.net.wire.codec import DAMP_REQ, JOIN, NAME_REQ, PING, PING_REQ, SYNC, codec_for
+from ringpop_py.route.proxy.entry import ALL_ENDPOINT, FOLLOW_ENDPOINT, FORWARD_ENDPOINT
+from ringpop_py.route.proxy.head import MANY_ENDPOINT, RELAY_ENDPOINT
+from ringpop_py.route.proxy.http import FLOW_ENDPOINT, PROXY_ENDPOINT
+from ringpop_py.state.jobs import messages as jobs
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY
-from ringpop_py.state.messages import OF_RECORDS
+from ringpop_py.state.messages import OF_READERS, OF_RECORDS, ROUTED, TELL
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
 from tests.logged import events_in
@@ -48,9 +54,11 @@ def key(tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def caller(network: MemoryNetwork, key: str, role: Role, name: str) -> AsyncIterator[Channel]:
+async def caller(
+    network: MemoryNetwork, key: str, role: Role, name: str, *, keyspaces: tuple[str, ...] = ()
+) -> AsyncIterator[Channel]:
     cluster = "default" if role in SHUFFLERS else ""
-    credentials = KeyCredentials(key, Identity(cluster, role, name))
+    credentials = KeyCredentials(key, Identity(cluster, role, name, keyspaces))
     channel = Channel(process_name=name, network=TlsNetwork(network, credentials))
     async with trio.open_nursery() as nursery:
         await channel.listen(THEM)
@@ -63,11 +71,20 @@ def call(endpoint: str, body: bytes = b"") -> Call:
     return Call(NODE_SERVICE, endpoint, b"", body, ttl_s=1.0, scheme="msgpack")
 
 
-OF_ADMINS: Final = {path for path, role in READERS.items() if role is Role.ADMIN}
+OF_ADMINS: Final = {path for path, role in LEAST.items() if role is Role.ADMIN}
 ADMINS: Final = sorted({*CHANGES, *keyspaces.CHANGES, *OF_ADMINS, "/trace/add", "/trace/remove"})
-MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, JOIN, SYNC, DAMP_REQ})
+MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, PING_REQ, JOIN, SYNC, DAMP_REQ, NAME_REQ})
 
-CLIENTS: Final = sorted({*READS, "/admin/cluster"})
+READERS: Final = sorted(
+    {*READS, *keyspaces.READS, "/admin/cluster", *OF_RECORDS, *OF_READERS} - {*OF_ADMINS}
+)
+"""Of `OF_RECORDS`, those that write refuse readers by `check_use`: see `test_permits`."""
+JOBS: Final = (jobs.STAGE, jobs.FINISH, jobs.DECIDE, jobs.SETTLE, jobs.STATUS, jobs.SCHEMAS)
+HANDLERS: Final = (PROXY_ENDPOINT, FLOW_ENDPOINT, STREAM_ENDPOINT, MANY_ENDPOINT, RELAY_ENDPOINT)
+ENTRY: Final = (FOLLOW_ENDPOINT, FORWARD_ENDPOINT, ALL_ENDPOINT)
+ACTORS: Final = (messages.ACTOR, ROUTED[messages.ACTOR], TELL)
+CLIENTS: Final = sorted({*keyspaces.CREATES, *ACTORS, *JOBS, *HANDLERS, *ENTRY})
+"""What changes something, or runs code of the application."""
 
 
 async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
@@ -75,10 +92,10 @@ async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
     config = Config(listen=US, cluster_key=key)
     async with open_ringpop(config, network=network, store=MemoryStore()) as node:
         await node.open_keyspace("k", partitions=4)
-        for role in (Role.CLIENT, Role.ADMIN):
+        served = {name for service, name in node.channel.handlers.served if service == NODE_SERVICE}
+        for role in (Role.READER, Role.CLIENT, Role.ADMIN):
             async with caller(network, key, role, "job") as channel:
-                asked = [*MEMBERS, *(ADMINS if role is Role.CLIENT else ()), *CLIENTS]
-                for endpoint in asked:
+                for endpoint in {*served, *MEMBERS} - ({*ADMINS} if role is Role.ADMIN else set()):
                     try:
                         await channel.call(US, call(endpoint, b"\xc1"))
                     except CallError as error:
@@ -88,9 +105,15 @@ async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
         role: {
             name for (who, name), why in refused.items() if who is role and "for the role" in why
         }
-        for role in (Role.CLIENT, Role.ADMIN)
+        for role in (Role.READER, Role.CLIENT, Role.ADMIN)
     }
-    assert needed == {Role.CLIENT: {*MEMBERS, *ADMINS}, Role.ADMIN: set(MEMBERS)}
+    # Each endpoint stands in one of the lists above: of a new one, say whether readers may call it.
+    assert served == {*MEMBERS, *ADMINS, *CLIENTS, *READERS}
+    assert needed == {
+        Role.READER: {*MEMBERS, *ADMINS, *CLIENTS},
+        Role.CLIENT: {*MEMBERS, *ADMINS},
+        Role.ADMIN: set(MEMBERS),
+    }
 
 
 async def test_a_client_has_one_member_ask_all_for_what_it_may_ask_itself(key: str) -> None:

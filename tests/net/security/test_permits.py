@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import trio
 
 from ringpop_py import Config, ConfigError, open_ringpop
 from ringpop_py.base.address import Address
-from ringpop_py.base.errors import BadRequest, KeyspaceForbidden
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import BadRequest, KeyspaceForbidden, PeerBusy
 from ringpop_py.base.metering import Operations
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode
@@ -29,8 +31,10 @@ from ringpop_py.net.security.permits import (
     NOBODY,
     OPERATORS,
     USERS,
+    ClientLimits,
     check_name,
     check_use,
+    limits_in,
     may_use,
     roles_for,
     signed,
@@ -63,6 +67,10 @@ if TYPE_CHECKING:
 
 SECOND: Final = Address.parse("10.0.0.3:3000")
 WRITE: Final = Write("a job", 1, (Change("x", "put", 1),))
+READS: Final = {DESCRIBE, OWNERS, *(messages.READ, messages.SCAN, COLUMNS)} | {
+    ROUTED[each] for each in (messages.READ, messages.SCAN, COLUMNS)
+}
+"""The doors that only read. A new door is for readers only if it stands here."""
 DECISION: Final = jobs.Decision((), "t", 1, b"")
 
 
@@ -147,10 +155,10 @@ def test_a_refusal_names_the_keyspace_the_roles_and_the_caller() -> None:
         check_name("~x")
 
 
-async def refusals(network: MemoryNetwork, key: str, role: Role, name: str) -> set[str]:
-    """The doors that refuse *role* the keyspace *name*."""
+async def refusals(network: MemoryNetwork, key: str, role: Role, name: str, *has: str) -> set[str]:
+    """The doors that refuse *role* the keyspace *name*, perhaps as it *has* only others."""
     refused = set()
-    async with caller(network, key, role, str(THEM)) as channel:
+    async with caller(network, key, role, str(THEM), keyspaces=has) as channel:
         for endpoint, (head, body) in bodies(name).items():
             call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=5.0, scheme="msgpack")
             try:
@@ -180,10 +188,107 @@ async def test_each_door_asks_who_may_use_the_keyspace(key: str, role: Role) -> 
         written = await (await node.keyspaces.get(KEYSPACE)).get("x")
 
     # The process for shuffles has its records, and no keyspace of an application.
-    assert others == (doors() if role is Role.SHUFFLES else set())
-    expected = {Role.CLIENT: doors(), Role.SHUFFLES: doors() - OF_RECORDS}
+    # A reader has what reads, and only of keyspaces of applications.
+    changes = doors() - READS
+    assert others == {Role.SHUFFLES: doors(), Role.READER: changes}.get(role, set())
+    programs = {Role.CLIENT: doors(), Role.READER: doors()}
+    expected = {**programs, Role.SHUFFLES: doors() - OF_RECORDS}
     assert refused == expected.get(role, set())
-    assert written == (None if role is Role.CLIENT else 1)
+    assert written == (None if role in programs else 1)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.READER])
+async def test_each_door_asks_whether_the_caller_has_the_keyspace(key: str, role: Role) -> None:
+    network = MemoryNetwork()
+    async with a_node(network, key) as node:
+        for name in ("other", "other/2"):
+            await node.open_keyspace(name, partitions=1)
+        refused = {
+            name: await refusals(network, key, role, name, "k", "oth*")
+            for name in ("k", "other", "other/2", KEYSPACE)
+        }
+        none = await refusals(network, key, role, "k", "k2", "other")
+        written = await (await node.keyspaces.get("k")).get("x")
+
+    own = doors() - READS if role is Role.READER else set()
+    assert refused == {"k": own, "other": own, "other/2": own, KEYSPACE: doors()}
+    assert none == doors()
+    assert written == (1 if role is Role.CLIENT else None)
+
+
+async def test_who_has_some_keyspaces_creates_no_other(key: str) -> None:
+    network, answers = MemoryNetwork(), {}
+    async with (
+        a_node(network, key),
+        caller(network, key, Role.CLIENT, "job", keyspaces=("orders", "carts/*")) as channel,
+    ):
+        for name in ("orders", "carts/1", "carts", "others"):
+            body = encode_value("msgpack", {"name": name, "partitions": 1})
+            call = Call(NODE_SERVICE, CREATE, b"", body, ttl_s=5.0, scheme="msgpack")
+            answer = await channel.call(US, call)
+            said = a_map(decode_value("msgpack", answer.arg3), "answer")
+            answers[name] = said.get("error", "created") if answer.ok is False else "created"
+            why = said.get("message")
+        packed = encode_value("msgpack", {"name": "orders"})
+        path = "/admin/keyspaces/show"
+        show = Call(NODE_SERVICE, path, b"", packed, ttl_s=5.0, scheme="msgpack")
+        shown = a_map(decode_value("msgpack", (await channel.call(US, show)).arg3), "answer")
+
+    refused = dict.fromkeys(("carts", "others"), "KeyspaceForbidden")
+    assert answers == dict.fromkeys(("orders", "carts/1"), "created") | refused
+    assert why == "keyspace 'others' is not for job, which may use: orders, carts/*"
+    assert shown["definition"]["creator"] == "ringpop:///client/job"  # whatever it has
+
+
+def test_only_clients_and_readers_have_limits_and_each_name_its_own() -> None:
+    limits = ClientLimits(1, None)
+    client = Identity("c", Role.CLIENT, "job", ("k",))
+    for _ in range(2):  # a burst
+        assert limits.why_over(client, 0.0) == ""
+    for who in (client, Identity("", Role.CLIENT, "job")):  # the same name, whatever it may use
+        assert limits.why_over(who, 0.0) == (
+            f"{who} has had its 1 requests a second (--client-requests-max): try again in 1 s"
+        )
+    others = [Identity("c", role, "job") for role in Role if role is not Role.CLIENT]
+    assert {limits.why_over(who, 0.0) for who in (None, NOBODY, *others)} == {""}
+    for who in others:
+        refused = [limits.why_over(who, 0.0) for _ in range(3)]
+        assert any(refused) is (who.role is Role.READER)
+    assert limits.why_over(client, 1.0) == ""
+
+
+def test_bytes_of_requests_and_of_answers_count() -> None:
+    limits, job = ClientLimits(None, 100), Identity("c", Role.CLIENT, "job")
+    assert limits.why_over(job, 0.0, bytes(50), bytes(50)) == ""
+    limits.note_bytes(job, 150, 0.0)
+    limits.note_bytes(None, 1_000, 0.0)
+    text = "100 bytes a second (--client-bytes-max): try again in 0.51 s"
+    assert text in limits.why_over(job, 0.0)
+    assert limits.why_over(job, 0.51) == ""
+    assert limits_in(WireLimits()) is None  # and nothing is asked
+
+
+@pytest.mark.virtual_time
+async def test_a_client_that_has_had_what_it_may_is_told_that_the_node_is_busy(key: str) -> None:
+    network, refused = MemoryNetwork(), []
+    config = Config(listen=US, cluster_key=key, wire=WireLimits(client_requests_max=5))
+    ask = Call(NODE_SERVICE, "/health", b"", encode_value("msgpack", None), ttl_s=5.0)
+    async with open_ringpop(config, network=network) as node:
+        for role, name in ((Role.CLIENT, "a"), (Role.CLIENT, "b"), (Role.ADMIN, "c")):
+            async with caller(network, key, role, name) as channel:
+                for _ in range(11):
+                    try:
+                        await channel.call(US, ask)
+                    except PeerBusy as error:
+                        refused.append(str(error))
+        async with caller(network, key, Role.CLIENT, "a") as channel:  # a new connection: no more
+            await trio.sleep(0.3)
+            assert (await channel.call(US, ask)).ok
+        count = node.channel.handlers.refused["limit"]
+
+    assert count == len(refused) == 2
+    assert all("5 requests a second" in why and "try again in" in why for why in refused)
 
 
 async def test_an_application_opens_no_keyspace_of_the_cluster() -> None:

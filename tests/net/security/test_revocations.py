@@ -109,6 +109,17 @@ def test_a_token_issued_afterwards_counts_even_if_a_clock_was_ahead(
         assert (shown.proof_in(certificate_in(shown)).why_over() is None) is counts
 
 
+def test_a_reader_is_revoked_with_the_client_of_its_name() -> None:
+    reader = JOB._replace(role=Role.READER)
+    token = issue_token(KEY, reader, DAY)
+    for holders, counts in (([HOLDERS[0]], False), ([HOLDERS[1]], True)):
+        revoked = revoking(NOTHING, holders, wall_s())
+        assert (revoked_until(revoked, reader) < 0) is counts
+    with pytest.raises(TokenRefused, match="the token is revoked"):
+        identity_in_token(token, [KEY], revoking(NOTHING, HOLDERS, wall_s()))
+    assert "reader" not in lines_of(revoking(NOTHING, HOLDERS, 1))  # older nodes read no such line
+
+
 def certificate_in(credentials: KeyCredentials) -> dict[str, object]:
     """Return the own certificate of *credentials*, as a peer of theirs sees it."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()

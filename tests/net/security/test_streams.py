@@ -186,6 +186,20 @@ async def test_a_client_whose_certificate_is_revoked_is_answered_no_more(
         await connect()
 
 
+async def test_a_reader_gets_no_rows(keys: Callable[..., Keys], tmp_path: Path) -> None:
+    bundle = bundle_of([KEY], Identity("", Role.READER, "rita"), dt.timedelta(days=1))
+    write_secret(tmp_path / "rita.pem", bundle, replace=False)
+    reader = Keys(str(tmp_path / "rita.pem"), "c", "rita", accept_plain=False, dial_plain=False)
+    wanted = "its role is reader, not shuffles or client or admin or member"
+    here, there = (trio.SocketStream(end) for end in trio.socket.socketpair())
+    with here.socket, there.socket:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.connect, here, "b")
+            with pytest.raises(trio.BrokenResourceError, match=wanted):
+                await keys("b").accept(there)
+            nursery.cancel_scope.cancel()
+
+
 async def test_why_a_connection_is_refused_is_told(keys: Callable[..., Keys]) -> None:
     async with process(keys("b")) as (address, _):
         with pytest.raises(ShuffleUnavailable, match="not of a key that is trusted here"):

@@ -11,8 +11,9 @@ import pytest
 from ringpop_py.base.errors import BodyError
 from ringpop_py.base.metering import BOUNDS_S, Operations
 from ringpop_py.edge.admin import accounts
-from ringpop_py.edge.ctl import look, ringpopctl
-from ringpop_py.edge.ctl.look import figure, stats
+from ringpop_py.edge.ctl import ringpopctl
+from ringpop_py.edge.diagnosis import look
+from ringpop_py.edge.diagnosis.look import figure, stats
 
 if TYPE_CHECKING:
     from ringpop_py.client.sync.client import Client

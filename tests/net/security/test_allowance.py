@@ -1,0 +1,38 @@
+"""What may be taken in a second, by instants that the tests choose."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py.net.security import permits
+from ringpop_py.net.security.permits import BURST_S, Allowance
+
+
+def test_a_burst_may_be_taken_and_then_what_a_second_permits() -> None:
+    allowance, taken = Allowance(10), []
+    for tenth in range(100):  # one try each 10 ms, for a second
+        now = tenth / 100
+        if allowance.wait_s("a", now) == 0:
+            allowance.take("a", 1, now)
+            taken.append(now)
+
+    assert len(taken) == pytest.approx(10 * (BURST_S + 1), abs=1)
+    assert allowance.wait_s("a", 0.995) == pytest.approx(0.1, abs=0.1)
+    assert allowance.wait_s("b", 0.995) == 0  # each has its own
+
+
+def test_what_is_too_large_is_taken_and_waited_for() -> None:
+    allowance = Allowance(100)
+    allowance.take("a", 1_000, 5.0)
+
+    assert allowance.wait_s("a", 5.0) == pytest.approx(10 - BURST_S + 0.01)
+    assert allowance.wait_s("a", 13.1) == 0
+
+
+def test_who_may_take_a_whole_burst_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permits, "WHO_MAX", 3)
+    allowance = Allowance(1)
+    for who, now in (("a", 0.0), ("b", 0.0), ("c", 5.0), ("d", 5.5)):
+        allowance.take(who, 1, now)
+
+    assert allowance._whole_at == {"c": 6.0, "d": 6.5}
