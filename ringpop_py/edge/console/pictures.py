@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ringpop_py.edge.console.svg import natural
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -13,7 +15,7 @@ LABELLED_SHARE: Final = 0.025
 """The least share whose arc has room for a name; a smaller arc has the name in its title."""
 TINTS: Final = 8
 LANES_MAX: Final = 30
-SPANS_S: Final = (120.0, 300.0, 900.0)
+SPANS_S: Final = (120.0, 300.0, 600.0)
 """The possible lengths of a timeline: the first that holds all events, otherwise the last."""
 SPAN_S: Final = SPANS_S[-1]
 TICKS: Final = 5
@@ -129,7 +131,7 @@ def timeline(events: Sequence[dict[str, Any]], now: float) -> Timeline:
         for name, spans in lanes.items()
         if any(span.start > 0 for span in spans)
     }
-    shown = sorted(seen)[:LANES_MAX]
+    shown = sorted(seen, key=natural)[:LANES_MAX]
     ticks = [(1 - part / TICKS, int(span_s * part / TICKS)) for part in range(TICKS + 1)]
     lines = [(name, seen[name]) for name in shown]
     return Timeline(ends_at, span_s, lines, len(seen) - len(shown), ticks)
