@@ -352,7 +352,7 @@ async def test_a_revoked_caller_is_refused_and_an_open_page_of_theirs_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, door: str
 ) -> None:
     monkeypatch.setattr("ringpop_py.net.security.credentials.LOOK_S", 0.0)
-    monkeypatch.setattr("ringpop_py.edge.web.pages.BEAT_S", 0.01)
+    monkeypatch.setattr("ringpop_py.edge.web.overview.PERIOD_S", 0.01)
     ann = Identity("c", role, "ann")
     own = certificate_of(tmp_path, ann)
     context = trusting(*[own.encode()] if door == "certificate" else ())
