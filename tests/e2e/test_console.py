@@ -28,6 +28,8 @@ MISSING = "no chromium on the PATH: bin/test brings it, or apt-get install chrom
 PICTURES = os.environ.get("CONSOLE_PICTURES")
 """A folder for pictures of the page; by default none are made."""
 SHOWN_S = 2.0
+ESCAPE = "\ue00c"
+"""The key Esc, as WebDriver writes it."""
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(300),
@@ -61,6 +63,14 @@ class Page:
             "return document.getElementById(arguments[0]).textContent", element_id
         )
         return found
+
+    def visible(self, selector: str) -> str:
+        """The text of the first element that is seen."""
+        found = self.browser.find_elements("css selector", selector)
+        return next(each.text for each in found if each.is_displayed())
+
+    def focused(self) -> str | None:
+        return self.browser.switch_to.active_element.get_attribute("id")
 
     def click(self, selector: str) -> None:
         """Click in one step: a part of the page may be replaced at any moment."""
@@ -105,9 +115,9 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluste
 def page(five: tuple[LocalCluster, str], browser: Chrome) -> Iterator[Page]:
     """The page while all is well, of which the browser has nothing to say at the end."""
     page = Page(browser, five[1])
-    page.shows("head", "5 alive", 20)
-    page.shows("keyspaces", "20 served", 20)
-    page.shows("problems", "Nothing is wrong.", 20)
+    page.shows("tally", "5 alive", 20)
+    page.shows("keyspaces", "20 of 20", 20)
+    page.shows("banner", "All 5 members are up and agree, and every partition is served.", 20)
     page.complaints()  # those of before
     yield page
     assert page.complaints() == []
@@ -120,14 +130,30 @@ def cluster(five: tuple[LocalCluster, str]) -> LocalCluster:
 
 def test_all_is_well_and_a_key_is_looked_up_by_keyboard(cluster: LocalCluster, page: Page) -> None:
     wait_until(lambda: page.count("#matrix td.ok") == 20, 20, "all ping all")
-    assert page.count("#wheel path.arc") == 5
+    assert page.count("#ring path.arc") == 5
+    assert page.browser.title == "Healthy · default"
+    assert page.count("#problems *") == 0
 
     page.browser.switch_to.active_element.send_keys("/")
     page.browser.switch_to.active_element.send_keys("user:42\n")
-    page.shows("found", "user:42")
+    page.shows("detail", "user:42")
     owner = cluster[0].admin("/admin/lookup", {"key": "user:42"})["dest"]
-    assert f"belongs to {owner} (alive)" in " ".join(page.text("found").split())
+    assert f"Owner{owner} (alive)" in page.text("detail")
     page.picture("healthy")
+    page.browser.switch_to.active_element.send_keys(ESCAPE)
+    assert page.count("#drawer[open]") == 0
+    assert page.focused() == "key"
+
+
+def test_members_are_filtered_and_one_is_opened(cluster: LocalCluster, page: Page) -> None:
+    wanted = cluster[2].name
+    page.browser.find_element("id", "filter").send_keys(wanted[-5:])
+    wait_until(lambda: page.count("#members tr[data-find]:not([hidden])") == 1, 10, "one is left")
+    page.click(f'#members a[data-member="{wanted}"]')
+    page.shows("detail", "Its clock")
+    page.browser.execute_script("document.getElementById('filter').value = ''")
+    page.click("#drawer button")
+    assert page.count("#drawer[open]") == 0
 
 
 def test_one_is_killed_and_one_is_paused(cluster: LocalCluster, page: Page) -> None:
@@ -135,32 +161,37 @@ def test_one_is_killed_and_one_is_paused(cluster: LocalCluster, page: Page) -> N
     victim, paused = cluster[4], cluster[3]
     victim.kill()
     cluster.wait_status(victim, {"faulty"}, cluster[0])
-    assert page.shows("head", "1 faulty") < SHOWN_S
+    assert page.shows("tally", "1 faulty") < SHOWN_S
     assert page.shows("problems", f"{victim.name} is gone") < SHOWN_S
+    assert "Degraded · default" in page.browser.title
     assert page.shows("events", f"{victim.name} suspect -> faulty") < SHOWN_S
-    assert page.count("#timeline rect.faulty") == 1
+    assert page.count("#events rect.faulty") == 1
     page.picture("killed")
 
     paused.signal(signal.SIGSTOP)
     page.shows("members", "does not answer", 20)
+    page.shows("banner", "Critical")
+    assert page.browser.title.endswith(") Critical · default")
     page.picture("paused")
     cluster.wait_status(paused, {"faulty"}, cluster[0])
-    assert page.shows("head", "2 faulty") < SHOWN_S
+    assert page.shows("tally", "2 faulty") < SHOWN_S
     paused.signal(signal.SIGCONT)
     cluster.wait_status(paused, {"alive"}, cluster[0])
-    assert page.shows("head", "4 alive") < SHOWN_S
+    assert page.shows("tally", "4 alive") < SHOWN_S
 
     victim.start()
     cluster.wait_status(victim, {"alive"}, cluster[0])
-    assert page.shows("head", "5 alive") < SHOWN_S
-    page.shows("wheel", f"{victim.name} came")
+    assert page.shows("tally", "5 alive") < SHOWN_S
+    page.shows("ring", f"{victim.name} came")
 
 
 def test_acts_ask_first_and_can_be_undone(cluster: LocalCluster, page: Page) -> None:
     drained = cluster[1].name
 
+    page.click(f'#members a[data-member="{drained}"]')
+
     def act(name: str, answer: str) -> None:
-        button = f'button[data-act="{name}"][data-member="{drained}"]'
+        button = f'#detail button[data-act="{name}"][data-member="{drained}"]'
         wait_until(lambda: page.count(button) == 1, 10, f"{name} is offered")
         page.click(button)
         assert drained in page.text("question")
@@ -169,22 +200,54 @@ def test_acts_ask_first_and_can_be_undone(cluster: LocalCluster, page: Page) -> 
     act("drain", "no")
     act("drain", "yes")
     page.shows("problems", f"draining: {drained}")
-    wait_until(lambda: page.count("#wheel path.arc") == 4, 10, "it owns no keys")
+    wait_until(lambda: page.count("#ring path.arc") == 4, 10, "it owns no keys")
     page.picture("drained")
     act("undrain", "yes")
-    wait_until(lambda: page.count("#wheel path.arc") == 5, 10, "it owns keys again")
+    wait_until(lambda: page.count("#ring path.arc") == 5, 10, "it owns keys again")
 
 
-def test_a_page_whose_node_ends_says_so_and_goes_on_when_it_is_back(
+def test_a_page_whose_node_stands_still_or_ends_says_so_and_goes_on_when_it_is_back(
     cluster: LocalCluster, page: Page
 ) -> None:
+    others = {cluster[number].name for number in range(1, 5)}
+    cluster[0].signal(signal.SIGSTOP)
+    page.shows("live", "late")
+    page.shows("live", "stale", 20)
+    assert page.browser.title == "? Not known · default"
+    command = page.visible("#banner code")
+    assert command.removeprefix("ringpopctl --peer ").removesuffix(" check") in others
+    assert f"{cluster[0].name} has sent nothing for 1" in page.visible("#banner .old .say")
+    assert page.count("button[data-act]:enabled, #lookup button:enabled") == 0
+    page.picture("stale")
+    cluster[0].signal(signal.SIGCONT)
+    page.shows("live", "live", 20)
+    page.shows("tally", "5 alive", 20)
+    assert page.count("#lookup button:enabled") == 1
+
     cluster[0].stop()
-    page.shows("live", "the node does not answer")
+    page.shows("live", "stale", 20)
     cluster[0].start()
     page.shows("live", "live", 20)
-    page.shows("head", "5 alive", 20)
+    page.shows("tally", "5 alive", 20)
     said = [each for each in page.complaints() if "net::ERR_" not in each]  # by the browser itself
     assert said == []
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen_nor_too_small(page: Page) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        wide = "return document.documentElement.scrollWidth"
+        assert page.browser.execute_script(wide) == 390
+        heads = page.browser.find_elements("css selector", "#members thead th")
+        assert sum(head.is_displayed() for head in heads) == 4
+        targets = page.browser.find_elements("css selector", "button, input, #members a")
+        heights = {each.rect["height"] for each in targets if each.is_displayed()}
+        assert heights
+        assert min(heights) >= 38
+        page.picture("phone")
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.fixture
@@ -220,17 +283,17 @@ def test_a_cut_is_shown_and_so_is_its_end(
     press, url = dev
     wait_until(lambda: not is_refused(url), 20, "the console is served")
     page = Page(browser, url)
-    page.shows("head", "5 alive", 30)
+    page.shows("tally", "5 alive", 30)
     page.complaints()
 
     press("4c5c")
-    page.shows("head", "2 faulty", 30)
-    assert page.count("#timeline rect.faulty") == 2
-    page.shows("wheel", "3in the ring")
+    page.shows("tally", "2 faulty", 30)
+    assert page.count("#events rect.faulty") == 2
+    page.shows("ring", "3in the ring")
     page.picture("cut")
 
     press("h")
-    page.shows("head", "5 alive", 60)
+    page.shows("tally", "5 alive", 60)
     page.shows("events", "faulty -> alive")
     assert page.complaints() == []
 
@@ -257,7 +320,7 @@ def test_the_page_in_the_dark_and_without_its_script(tmp_path: Path, browser: Ch
             background = browser.find_element("tag name", "body").value_of_css_property(
                 "background-color"
             )
-            assert background.startswith("rgba(22, 24, 26")
+            assert background.startswith("rgba(16, 20, 22")
             browser.save_screenshot(str(tmp_path / "dark.png"))
             if PICTURES is not None:
                 Path(PICTURES).mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
+from ringpop_py.base.address import PORT_MAX
 from ringpop_py.base.metering import BOUNDS_S
 from ringpop_py.base.values.declared import Meta, Named, Natural, Text, convert
 from ringpop_py.base.values.packed import a_map
@@ -40,6 +41,7 @@ class NodeAccount(Named, frozen=True):
     gossip: dict[Text, int]
     proxy: ProxyAccount
     store: Short | None = None
+    http_port: Annotated[int, Meta(ge=1, le=PORT_MAX)] | None = None
     keys: tuple[Short, ...] = ()
     expected: Natural | None = None
 

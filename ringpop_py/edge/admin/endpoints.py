@@ -227,6 +227,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "ready": node.ready,
         "expected": ringpop.config.expect,
         "silent_hosts": ringpop.silent_hosts(),
+        "http_port": _http_port(ringpop),
         "store": dict(node.local.labels).get(STORE_LABEL),
         "keys": [] if ringpop.credentials is None else list(ringpop.credentials.key_ids),
         "gossiping": node.gossiping,
@@ -239,6 +240,12 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "gossip": asdict(node.counts),
         "proxy": asdict(ringpop.proxying.counts),
     }
+
+
+def _http_port(ringpop: Ringpop) -> int | None:
+    """Return where HTTP is served at the host that other members know; None if not there."""
+    served, host = ringpop.http_address, ringpop.address.host
+    return served.port if served is not None and served.host in (host, "0.0.0.0", "::") else None  # noqa: S104 - it is compared
 
 
 def _members(ringpop: Ringpop, _value: object) -> object:

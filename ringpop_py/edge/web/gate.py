@@ -2,7 +2,7 @@
 
 A browser reaches whatever its user reaches. A page can have it ask for a name of the page's own
 that resolves to this machine (DNS rebinding); the name then stands in `Host`. It can also have it
-send a form to another site; the page then stands in `Origin`.
+send a form to another site; `Sec-Fetch-Site` then says so, or the page stands in `Origin`.
 """
 
 from __future__ import annotations
@@ -42,17 +42,40 @@ def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str
         HttpRefusal: the request is refused.
     """
     check_length(headers)
-    host = headers.get("host", "")  # HTTP/1.0 needs none, and browsers do not use it
-    found = _HOST.fullmatch(host.lower())
-    name = host if found is None else found[1] or found[2]  # all of it if it is malformed
-    if host and not (name in hosts or is_numeric(name)):
+    host = headers.get("host", "").lower()  # HTTP/1.0 needs none, and browsers do not use it
+    if host and not _is_served(host, hosts):
+        name = _name_in(host)
         text = f"no requests are answered for the host {name!r:.100}; --http-host NAME permits one"
         raise HttpRefusal(421, "WrongHost", text)
-    origin = headers.get("origin")
-    cross_site = headers.get("sec-fetch-site") == "cross-site"
-    foreign = origin is not None and _ORIGIN.sub("", origin.lower()) != host.lower()
-    if cross_site or (foreign and method not in READING):
+    site = headers.get("sec-fetch-site")
+    if site == "cross-site":
         raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
+    # Browsers say this only over TLS, and to `localhost`. So it is safe also behind a proxy that
+    # replaces `Host`: for a name that was made to resolve there, the proxy has no certificate.
+    if method in READING or site == "same-origin":
+        return
+    # What the browser has called a proxy, which may call us something else. Other pages would need
+    # our consent to send this header; and names that are not ours count for nothing here, either.
+    forwarded = headers.get("x-forwarded-host", "").partition(",")[0].strip().lower()
+    own = {host, forwarded} if _is_served(forwarded, hosts) else {host}
+    origin = headers.get("origin")
+    if origin is not None and _ORIGIN.sub("", origin.lower()) not in own:
+        text = (
+            f"cross-origin requests are refused: {origin!r:.100} is not {host!r:.100}; "
+            "a proxy has to pass on its Host, which --http-host NAME permits"
+        )
+        raise HttpRefusal(403, "CrossSite", text)
+
+
+def _name_in(host: str) -> str:
+    """Return the name in a `Host`; all of it if it is malformed."""
+    found = _HOST.fullmatch(host)
+    return host if found is None else found[1] or found[2]
+
+
+def _is_served(host: str, hosts: Collection[str]) -> bool:
+    name = _name_in(host)
+    return name in hosts or is_numeric(name)
 
 
 def check_length(headers: Collection[str]) -> None:

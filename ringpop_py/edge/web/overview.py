@@ -247,6 +247,7 @@ class Overview:
         checkup = self._seen.checkups.get(member.name, {})
         clock_s = self._seen.clocks_s.get(member.name)
         gossip, proxy = node.get("gossip", {}), node.get("proxy", {})
+        port = node.get("http_port")
         return {
             "name": member.name,
             "address": str(member.address),
@@ -264,6 +265,7 @@ class Overview:
             "refuted": gossip.get("refutations", 0),
             "put_ms": self._put_ms.get(member.name),
             "silent": self._seen.silent.get(member.name),
+            "console": port and str(member.address._replace(port=port)),
         }
 
     def _note_puts(self, name: str, work: dict[str, Any]) -> None:

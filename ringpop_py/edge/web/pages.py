@@ -1,12 +1,14 @@
 """The console: a page that shows the cluster, live, at `/ui` of any node.
 
-The page is complete without its script, which updates it and draws pictures. Nothing comes from
-other hosts, and no script but ours runs (`Content-Security-Policy`).
+The page is complete without its script, which updates it. Nothing comes from other hosts, and no
+script but ours runs (`Content-Security-Policy`). All links are relative: a proxy may serve the page
+under any path.
 """
 
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ringpop_py.base.errors import BodyError, CallError, NoOwner
-from ringpop_py.base.texts import printable
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin import keyspaces
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 WATCHERS_MAX: Final = 32
 """The most pages that are kept up to date at the same time; further ones are told to retry."""
-BEAT_S: Final = 15.0
-"""The seconds after which an idle page gets a line without meaning, so that both ends notice if the
-other has gone."""
+REMEMBERED_SHOWN: Final = 20
+"""The most events of a member that its details show."""
 SUCCESSORS: Final = 3
 KEY_CHARACTERS_MAX: Final = 1 << 16
 ACT_S: Final = 30.0
@@ -58,7 +58,7 @@ REBALANCE: Final = "rebalance"
 """The act that a page can ask of this node, on a keyspace."""
 HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
         "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -68,7 +68,6 @@ HEADERS: Final = {
 _TYPES: Final = {
     "console.css": "text/css",
     "console.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
 }
 
 
@@ -84,7 +83,8 @@ class EventStream(Response):
     def __init__(
         self, stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
     ) -> None:
-        super().__init__(headers=HEADERS)
+        # nginx otherwise keeps events back, to send several together.
+        super().__init__(headers={**HEADERS, "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._stream = stream
 
@@ -116,7 +116,6 @@ class ConsoleRoutes:
     def __init__(self, ringpop: Ringpop, overview: Overview) -> None:
         self._ringpop = ringpop
         self._overview = overview
-        self._of = -1.0
         self._html: dict[str, str] = {}
         self._rendered_of: dict[str, Any] = {}
 
@@ -129,19 +128,23 @@ class ConsoleRoutes:
             "/ui/events": {"GET": self._events},
             "/ui/lookup": {"GET": self._look_up},
             "/ui/found": {"GET": self._found_part},
-            "/ui/why": {"GET": self._why},
+            "/ui/member": {"GET": self._member_part},
             "/ui/act": {"POST": self._act},
             **{f"/ui/{name}": {"GET": self._file} for name in _TYPES},
         }
 
     async def _home(self, _request: Request) -> Response:
-        return RedirectResponse("/ui")
+        return RedirectResponse("ui")
 
     async def _page(self, request: Request) -> Response:
-        key = request.query_params.get("key")
-        found = None if key is None else self._found(key)
-        shown = {**await self._overview.fresh(), "key": key, "found": found}
-        return _html(page_of(shown, version=package_version()))
+        key, name = request.query_params.get("key"), request.query_params.get("member")
+        sections = await self._overview.fresh()
+        more: dict[str, Any] = {"key": key, "version": package_version()}
+        if key is not None:
+            more["found"] = self._found(key)
+        elif name is not None:
+            more |= self._details(sections, name)
+        return _html(page_of(sections, **more))
 
     async def _file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
@@ -159,32 +162,33 @@ class ConsoleRoutes:
         return EventStream(partial(self._stream, request))
 
     async def _stream(self, request: Request, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send parts of the page, each when it has changed, until node or proof of caller end."""
+        """Send parts of the page, each when it has changed, until node or proof of caller end.
+
+        After each overview there is a beat, also if nothing has changed: without beats, a page
+        knows that it is old.
+        """
         sent: dict[str, str] = {}
         with self._overview.watching():
             await send(b"retry: 1000\n\n")
+            await self._overview.fresh()
             while not self._ringpop.ending.begun and request.state.callers.knows(request):
                 new = {n: html for n, html in self._parts().items() if sent.get(n) != html}
                 sent |= new
-                if new:
-                    parts = (
-                        b"event: %s\ndata: %s\n\n" % (name.encode(), encode_value("json", html))
-                        for name, html in new.items()
-                    )
-                    await send(b"".join(parts))
-                with trio.move_on_after(BEAT_S) as waiting:
-                    await self._overview.changed()
-                if waiting.cancelled_caught:
-                    await send(b": still here\n\n")
+                at = time.time()
+                beat = {"at": round(at, 3), "clock": clock(at)}
+                parts = (
+                    b"event: %s\ndata: %s\n\n" % (name.encode(), encode_value("json", value))
+                    for name, value in {**new, "beat": beat}.items()
+                )
+                await send(b"".join(parts))
+                await self._overview.changed()
 
     def _parts(self) -> dict[str, str]:
         """Return the present parts of the page; they are made once for all watchers."""
-        if self._of != self._overview.made_at:
-            self._of = self._overview.made_at
-            before, sections = self._rendered_of, self._overview.sections
-            for part, of in PARTS.items() if sections else ():
-                same = before and all(sections[name] is before[name] for name in of)
-                if not same:  # in a large cluster, some sections are made less often
+        sections, before = self._overview.sections, self._rendered_of
+        if sections is not before:
+            for part, of in PARTS.items():
+                if not before or any(sections[name] != before[name] for name in of):
                     self._html[part] = page_of(sections, part=part)
             self._rendered_of = sections
         return self._html
@@ -198,18 +202,25 @@ class ConsoleRoutes:
         sections = await self._overview.fresh()
         return _html(page_of(sections, part="found", found=self._found(key)))
 
-    async def _why(self, request: Request) -> Response:
-        """Show who changed a member's status, when, and on which evidence."""
+    async def _member_part(self, request: Request) -> Response:
+        """Show all that is known about a member, and what can be asked of it."""
         name = Query(request, "member").text("member")
-        records = (
-            []
-            if name is None
-            else self._ringpop.events.about(name, is_own=name == self._ringpop.name)
-        )
-        lines = [f"{clock(each['at'])}  {printable(text_of_event(each))}" for each in records]
-        head = f"{name}, as {self._ringpop.name} remembers it; `ringpopctl why {name}` asks all"
-        text = "\n".join([head, "", *(lines or ["nothing is known"])])
-        return Response(text + "\n", headers=HEADERS, media_type="text/plain; charset=utf-8")
+        if name is None:
+            raise bad_request("say which member: ?member=NAME")
+        sections = await self._overview.fresh()
+        return _html(page_of(sections, part="member", **self._details(sections, name)))
+
+    def _details(self, sections: dict[str, Any], name: str) -> dict[str, Any]:
+        """Return a member, and what this node remembers about it. Raises HttpRefusal."""
+        for member in sections["members"]:
+            if member["name"] == name:
+                break
+        else:
+            raise HttpRefusal(404, "MemberUnknown", f"there is no member {name!r:.100}")
+        records = [*self._ringpop.events.about(name, is_own=name == self._ringpop.name)]
+        last = records[: -REMEMBERED_SHOWN - 1 : -1]
+        remembered = [{"at": each["at"], "text": text_of_event(each)} for each in last]
+        return {"member": member, "remembered": remembered}
 
     async def _look_up(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "key")

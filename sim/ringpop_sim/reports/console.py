@@ -172,6 +172,8 @@ class NodeView:
             "status": row["status"],
             "marks": row.get("marks", []),
             "silent": None,
+            "labels": {},
+            "version": None,
             "incarnation": "" if row["incarnation"] is None else row["incarnation"],
             "share": round(shares.get(name, 0.0), 4),
         }

@@ -166,8 +166,8 @@ async def test_keyspaces_of_the_cluster_are_for_admins(tmp_path: Path, role: Rol
 
 LOOKS = {
     *("/alive", "/ready", "/health", "/metrics", "/streams", "/keyspaces"),
-    *("/", "/ui", "/ui/state", "/ui/events", "/ui/lookup", "/ui/found", "/ui/why"),
-    *("/ui/console.css", "/ui/console.js", "/ui/icon.svg"),
+    *("/", "/ui", "/ui/state", "/ui/events", "/ui/lookup", "/ui/found", "/ui/member"),
+    *("/ui/console.css", "/ui/console.js"),
     *("/keyspaces/{keyspace}", "/keyspaces/{keyspace}/owners", "/keyspaces/{keyspace}/keys"),
     *("/keyspaces/{keyspace}/keys/{key}", "/shuffles", "/shuffles/{shuffle}"),
 }
@@ -454,7 +454,7 @@ async def test_a_revoked_caller_is_refused_and_an_open_page_of_theirs_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, door: str
 ) -> None:
     monkeypatch.setattr("ringpop_py.net.security.credentials.LOOK_S", 0.0)
-    monkeypatch.setattr("ringpop_py.edge.web.pages.BEAT_S", 0.01)
+    monkeypatch.setattr("ringpop_py.edge.web.overview.PERIOD_S", 0.01)
     ann = Identity("c", role, "ann")
     own = certificate_of(tmp_path, ann)
     context = trusting(*[own.encode()] if door == "certificate" else ())

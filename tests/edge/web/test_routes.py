@@ -451,6 +451,7 @@ TWO_FIELDS = b'{"changes":[],"offset":{}}'
 BOTH_LENGTHS = {"Content-Length": "1", "Transfer-Encoding": "chunked"}
 JSON = {"Content-Type": "application/json"}
 MSGPACK = {"Content-Type": "application/msgpack"}
+EVIL = {"Origin": "http://evil.example"}
 
 
 @pytest.mark.parametrize(
@@ -509,6 +510,16 @@ MSGPACK = {"Content-Type": "application/msgpack"}
         ("PUT", f"{KEYS}/x", b"1", {"Origin": "http://evil.example"}, 403, "cross-origin"),
         ("PUT", f"{KEYS}/x", b"1", {"Origin": "null"}, 403, "cross-origin"),
         ("PUT", f"{KEYS}/x", b"1", {"Origin": "http://localhost:81"}, 403, "cross-origin"),
+        (
+            "PUT",
+            f"{KEYS}/x",
+            b"1",
+            EVIL | {"Sec-Fetch-Site": "same-site"},
+            403,
+            "'http://evil.exam",
+        ),
+        ("PUT", f"{KEYS}/x", b"1", EVIL | {"X-Forwarded-Host": "evil.example"}, 403, "is not"),
+        ("PUT", f"{KEYS}/x", b"1", EVIL | {"X-Forwarded-Host": "localhost"}, 403, "--http-host"),
         ("GET", "/health", b"", {"Host": "evil.example:3001"}, 421, "--http-host NAME permits"),
         ("GET", "/health", b"", {"Host": "localhost:3000@evil.example"}, 421, "evil.example"),
         ("GET", "/health", b"", {"Host": "[::1].evil.example"}, 421, "evil.example"),
@@ -536,6 +547,9 @@ async def test_a_request_that_makes_no_sense_is_refused_with_the_reason(
         {"Host": "LOCALHOST:3001"},
         {"Host": "10.0.0.1:3000"},
         {"Origin": "http://localhost"},
+        {"Origin": "https://ops.example", "Sec-Fetch-Site": "same-origin"},
+        {"Origin": "http://localhost:8080", "X-Forwarded-Host": "localhost:8080"},
+        {"Origin": "http://10.0.0.9", "X-Forwarded-Host": "10.0.0.9, proxy.example"},
     ],
 )
 async def test_requests_of_programs_and_of_pages_of_its_own_are_served(
