@@ -16,8 +16,10 @@ LOSSY_SHARE: Final = 0.1
 LOSSY_MIN: Final = 3
 """A member has bad paths if so many, and such a share, of its recent pings are late or lost."""
 PINGS_MIN: Final = 6
+CUT_S: Final = 2.0
+"""For how long all pings of a path must fail, and none in the last 10 s be answered."""
 STARVED_SHARE: Final = 0.2
-WOKEN_MIN: Final = 5
+LATE_MIN: Final = 3
 STALLED_S: Final = 1.0
 """A node is starved if its event loop is late so often, or if it did not run for so long."""
 STOLEN_SHARE: Final = 0.2
@@ -28,7 +30,7 @@ _CAUSES: Final = {"refused": "killed", "accepted": "paused", "silent": "cut"}
 def links_of(seen: Seen) -> Links:
     """Return what each member that answers says of its pings to each other one."""
     return {
-        (sender, ping["name"]): ping
+        (sender, ping["name"]): {**ping, "at": said["at"]}
         for sender, said in seen.reach.items()
         for ping in said["pings"]
     }
@@ -123,7 +125,7 @@ def cut_in(links: Links, lost: Collection[str]) -> Links:
         if ping.get("failing_since")
         and not {*pair} & {*lost}
         and not sum(ping["last_10_s"][:2])
-        and ping["last_10_s"][2] > 1
+        and ping["at"] - ping["failing_since"] >= CUT_S
     }
 
 
@@ -159,7 +161,7 @@ def starved_in(seen: Seen) -> dict[str, dict[str, Any]]:
         for name, checkup in sorted(seen.checkups.items())
         if (strain := checkup.get("strain"))
         and (
-            (strain["woken"] >= WOKEN_MIN and strain["late"] >= STARVED_SHARE * strain["woken"])
+            strain["late"] >= max(LATE_MIN, STARVED_SHARE * strain["woken"])
             or strain["stalled_s"] >= STALLED_S
             or (strain["stolen"] or 0) >= STOLEN_SHARE
         )
@@ -173,8 +175,8 @@ def starved_problems(starved: dict[str, dict[str, Any]]) -> Iterator[Problem]:
     names = sorted(starved, key=lambda name: -_hunger(starved[name]))
     strain = starved[names[0]]
     told = [f"its event loop was late {strain['late']} of {strain['woken']} times in 10 s"]
-    if strain["stalled_s"]:
-        told.append(f"it did not run for {strain['stalled_s']:.1f} s of the last 10 s")
+    if strain["stalled_s"] >= STALLED_S:
+        told.insert(0, f"it did not run for {strain['stalled_s']:.1f} s of the last 10 s")
     if strain["waiting"] is not None:
         told.append(f"processes of its machine wait {strain['waiting']:.0%} of the time")
     if strain["stolen"]:

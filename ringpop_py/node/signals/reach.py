@@ -32,8 +32,8 @@ SECONDS: Final = (1.0, 10)
 MINUTES: Final = (60.0, 5)
 """The steps in which recent pings are counted: how many seconds a step has, and how many there
 are."""
-BY_INTENT: Final = "declined"
-"""The failure of a ping to a member that ends: it says nothing about the path."""
+LOSSES: Final = ("timeout",)
+"""The failures of pings that say something about the path, and not about the process at its end."""
 
 
 class Reached:
@@ -86,7 +86,7 @@ class Reached:
         self.failed += 1
         self.failed_at, self.failing_since = now, self.failing_since or now
         self.failure, self.words = reason, words
-        if reason != BY_INTENT:
+        if reason in LOSSES:
             self._count(LOST, now)
 
     def _count(self, outcome: int, now: float) -> None:

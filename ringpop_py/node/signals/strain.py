@@ -14,9 +14,9 @@ from ringpop_py.node.signals.recent import Recent
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-LATE_S: Final = 0.05
+LATE_S: Final = 0.1
 """From how many seconds on an event loop is late."""
-STALLS_S: Final = 30.0
+STALLS_S: Final = 10.0
 """For how many seconds the node says that it did not run."""
 PRESSURE: Final = Path("/proc/pressure/cpu")
 STAT: Final = Path("/proc/stat")

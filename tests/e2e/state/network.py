@@ -45,26 +45,25 @@ class Cuts:
 
     def __enter__(self) -> Self:
         _remove_leftovers()
-        nft(f"add table inet {self._table}")
+        _nft(f"add table inet {self._table}")
         try:
             hook = "type filter hook output priority 0; policy accept;"
-            nft(f"add chain inet {self._table} out {{ {hook} }}")
+            _nft(f"add chain inet {self._table} out {{ {hook} }}")
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_error: object) -> None:
-        nft(f"delete table inet {self._table}")
+        _nft(f"delete table inet {self._table}")
 
     def set(self, dropped: Iterable[tuple[int, int]]) -> None:
         """Drop what these groups send to these ports, and nothing else."""
-        self.rules(f"meta skgid {group} tcp dport {port} drop" for group, port in dropped)
-
-    def rules(self, rules: Iterable[str]) -> None:
-        """Have just these rules for what is sent."""
-        lines = "".join(f"add rule inet {self._table} out {rule}\n" for rule in rules)
-        nft(f"flush chain inet {self._table} out\n{lines}")
+        rules = "".join(
+            f"add rule inet {self._table} out meta skgid {group} tcp dport {port} drop\n"
+            for group, port in dropped
+        )
+        _nft(f"flush chain inet {self._table} out\n{rules}")
 
 
 def _remove_leftovers() -> None:
@@ -75,8 +74,8 @@ def _remove_leftovers() -> None:
         if name.startswith(PREFIX):
             pid = name.removeprefix(PREFIX).partition("_")[0]
             if not Path("/proc", pid).exists():
-                nft(f"delete table inet {name}")
+                _nft(f"delete table inet {name}")
 
 
-def nft(script: str) -> None:
+def _nft(script: str) -> None:
     subprocess.run(["nft", "-f", "-"], input=script, text=True, capture_output=True, check=True)

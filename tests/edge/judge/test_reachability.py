@@ -35,7 +35,7 @@ def cluster(of_pairs: dict[str, dict[str, Any]], lost: str = "") -> Seen:
         seen.nodes[name] = said
         seen.checkups[name] = {"log_lines_lost": 0, "disks": []}
         pings = [of_pairs.get(name + to, ping(to)) for to in NAMES if to != name]
-        seen.reach[name] = {"pings": pings}
+        seen.reach[name] = {"at": 200.0, "pings": pings}
     return seen
 
 
@@ -103,6 +103,8 @@ def test_a_path_that_is_cut_though_others_reach_both_ends() -> None:
     assert problem.next == "ringpopctl rtt a d"
     # One ping that is lost is no cut.
     assert problems_in(cluster({"ad": failing("d", last_10_s=[9, 0, 1])})) == []
+    just_now = failing("d", failing_since=199.0, last_10_s=[0, 0, 1])
+    assert problems_in(cluster({"ad": just_now})) == []
 
 
 def test_lost_packets_name_the_member_that_all_bad_paths_share() -> None:
