@@ -49,7 +49,7 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
             text += f"\n  {store}: {' '.join(members)}"
     text += f"\n{agreement(len(groups), found)}"
     listed = [{"checksum": checksum, "members": names} for checksum, names in ordered]
-    value = {"groups": listed, "silent": found.silent, "failed": found.failed}
+    value: dict[str, object] = {"groups": listed, "silent": found.silent, "failed": found.failed}
     value["silent_hosts"] = found.silent_hosts
     value["stores"] = found.stores
     value |= {"lost": found.lost, "expected": found.expected, "in_ring": found.in_ring}
