@@ -54,14 +54,15 @@ class LogSink:
 
     Attributes:
         counts: how often each event was logged in this process, by its name and level.
-        lost_count: lines that could not be written, as their writer counts them.
+        lost_count, lost_at: how many lines could not be written, as their writer says (`lose`), and
+            when the last one, by the wall clock; 0 if none was lost.
         kept: the last events at the level info or above, whatever is written; and those below while
             somebody asks for them.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
         self.counts: Counter[tuple[str, int]] = Counter()
-        self.lost_count = 0
+        self.lost_count, self.lost_at = 0, 0.0
         self.kept: deque[Kept] = deque(maxlen=KEPT_MAX)
         self._numbers = count(1)
         self._kept_level = logging.INFO
@@ -72,6 +73,11 @@ class LogSink:
         """Keep debug events, too, for the next `WATCHED_S`. What is written stays as it is."""
         self._watched_until = time.monotonic() + WATCHED_S
         self._kept_level = logging.DEBUG
+
+    def lose(self) -> None:
+        """Count a line that could not be written."""
+        self.lost_count += 1
+        self.lost_at = time.time()
 
     def _is_watched(self) -> bool:
         if time.monotonic() > self._watched_until:

@@ -170,6 +170,8 @@ def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_pa
     assert changes[-1]["after"] == "faulty"
     assert accusations
     assert f"{victim} alive -> suspect: own probe" in text
+    assert "; its system refuses connections: no process listens\n" in text
+    assert "refused" in {row["tcp"] for row in value["now"]}
     assert f"{victim} alive -> suspect: own probe" in by_itself, "which it cannot know itself"
     assert victim in {record.get("member") for record in events}
     assert unknown.returncode == 1

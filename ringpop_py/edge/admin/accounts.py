@@ -88,6 +88,8 @@ class CheckupAccount(Named, frozen=True):
     connections_refused: Natural = 0
     strain: StrainAccount | None = None
     strangers: Annotated[tuple[StrangerAccount, ...], Meta(max_length=100)] = ()
+    log_lost_at: Instant = 0.0
+    connections_refused_at: Instant = 0.0
 
 
 class PingAccount(Named, frozen=True):

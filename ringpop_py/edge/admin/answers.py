@@ -75,6 +75,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
     served = [row for row in table if row.status is ONLINE and row.owner in there]
     members = host.members()
     counts, desired = Counter(row.owner for row in served), Counter(row.desired for row in table)
+    damaged = damaged_at(host)
     return {
         "source": ringpop.name,
         "name": name,
@@ -97,11 +98,12 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "failed": [member.name for member in ringpop.members if has_failed(member, name)],
         "refusal": host.watch.why or None if isinstance(host, DurableHost) else None,
         "checkpoint_trouble": host.checkpointer.trouble if isinstance(host, DurableHost) else "",
-        **_damage_at(host),
+        "damaged": [*damaged],
+        "damage": next(iter(damaged.values()), None),
     }
 
 
-def _damage_at(host: AnyHost) -> dict[str, object]:
+def damaged_at(host: AnyHost) -> dict[int, str]:
     """Return the partitions that cannot come to this node as something is damaged, and what."""
     found: dict[int, str] = {}
     if isinstance(host, DurableHost):
@@ -109,7 +111,7 @@ def _damage_at(host: AnyHost) -> dict[str, object]:
             obstacle = host.driver.obstacle(number)
             if isinstance(obstacle, StateDamaged):
                 found[number] = str(obstacle)
-    return {"damaged": [*found], "damage": next(iter(found.values()), None)}
+    return found
 
 
 def _waits_for(host: AnyHost) -> str | None:
@@ -163,7 +165,7 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "length": journal.length,
             "seals_met": host.driver.seals_met,
         },
-        "damaged": _damage_at(host)["damaged"],
+        "damaged": [*damaged_at(host)],
         "troubles_count": len(troubles),
         "troubles": [
             {"partition": number, "text": str(trouble)}

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from ringpop_py.base.logs import log
 from ringpop_py.base.metering import OUTCOMES
 from ringpop_py.base.values.declared import asdict
@@ -69,13 +71,17 @@ async def reach(ringpop: Ringpop, _value: object) -> object:
 
 async def checkup(ringpop: Ringpop, _value: object) -> object:
     """Return the state by which a monitor judges a node, besides that of its other endpoints."""
-    store = metered_store(ringpop)
+    store, now = metered_store(ringpop), time.time()
+    links = ringpop.channel.links
+    refused_at = now - trio.current_time() + links.refused_at if links.refused_count else 0.0
     return {
         "source": ringpop.name,
-        "at": time.time(),
+        "at": now,
         "health_score": ringpop.node.health_score,
         "log_lines_lost": log.lost_count,
-        "connections_refused": ringpop.channel.links.refused_count,
+        "log_lost_at": log.lost_at,
+        "connections_refused": links.refused_count,
+        "connections_refused_at": refused_at,
         "strain": ringpop.signals.strain.told(),
         "strangers": _strangers(ringpop),
         "cpu_s": time.process_time(),

@@ -66,7 +66,7 @@ class _Stderr(logging.Handler):
         with self._changed:
             if len(self._lines) >= LINES_MAX or self._is_repeated(record):
                 self._lost_count += 1
-                log.lost_count += 1
+                log.lose()
                 return
             self._lines.append(line)
             self._changed.notify_all()
@@ -109,7 +109,7 @@ class _Stderr(logging.Handler):
             except (OSError, ValueError):  # ValueError: standard error is closed
                 with self._changed:
                     self._lost_count += lost_count + 1
-                    log.lost_count += 1
+                    log.lose()
 
 
 def _write(text: str) -> None:

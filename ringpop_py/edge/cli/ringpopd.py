@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ringpop_py.base.errors import ConfigError, JoinRefused, NameLost
 from ringpop_py.edge.cli import commands
 from ringpop_py.edge.cli.commands import ExitCode, command_parser, complain_of, ends_with_its_reader
+from ringpop_py.edge.cli.first import go_below_the_first
 from ringpop_py.edge.cli.logs import LEVELS, Logs
 from ringpop_py.edge.cli.options import add_node_options, config_from
 
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None, network: Network | None = None) -> i
 
         return dev_main(arguments[1:])
     options = _parser().parse_args(arguments)
+    go_below_the_first()  # before a thread is started
     logs = Logs(options.log_format, options.log_level)  # first: imports and checks may log
     # Until the node handles signals itself: imports take a while, above all those of --app.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -60,8 +60,9 @@ CONDITIONS: Final = ("converged", "partitions", "applications")
 """What `wait --for` can wait for."""
 
 EPILOG: Final = """\
-exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
-are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
+exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, members are
+lost, or partitions are not where they should be or cannot use the store, 4 a node cannot be
+reached, 5 timed out.
 `check` uses those of monitors: 0 all is well, 1 a warning, 2 something is wrong, 3 wrong usage.
 With keys, --cluster-key FILE or RINGPOP_CLUSTER_KEY names them; a Unix socket needs none.
 Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH).
@@ -195,7 +196,7 @@ def _parser() -> Parser:
         return sub
 
     add("members", _members, "list the members as this node sees them", reads=True)
-    summary = "which members see the same cluster (exit code 3 if not all do)"
+    summary = "which members see the same cluster (exit code 3 if not all do, or some are lost)"
     add("views", views, summary, reads=True)
     _add_looks(add)
     _add_diagnosis(add)

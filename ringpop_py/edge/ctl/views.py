@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringpop_py.client.sync.client import Client
 
 POLL_S: Final = 0.05  # between two rounds: in each, all members are asked
+SAME: Final = "all see the same cluster"
 TELL_S: Final = 1.0
 """Seconds between two messages about what a command waits for."""
 
@@ -46,19 +47,39 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
         text += "\nnot all members have the same store, so they share no durable keyspaces:"
         for store, members in sorted(found.stores.items()):
             text += f"\n  {store}: {' '.join(members)}"
-    text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
+    text += f"\n{agreement(len(groups), found)}"
     listed = [{"checksum": checksum, "members": names} for checksum, names in ordered]
-    value = {"groups": listed, "silent": found.silent, "failed": found.failed}
+    value: dict[str, object] = {"groups": listed, "silent": found.silent, "failed": found.failed}
     value["silent_hosts"] = found.silent_hosts
     value["stores"] = found.stores
-    if len(groups) > 1:
+    value |= {"lost": found.lost, "expected": found.expected, "in_ring": found.in_ring}
+    if len(groups) > 1 or found.lost or found.missing:
         return Output(value, text, ExitCode.DIVERGED)
     return Output(value, text, ExitCode.UNREACHABLE if found.silent else ExitCode.OK)
 
 
+def agreement(groups: int, found: Views) -> str:
+    """Return in a line how many members see the same cluster, and who is out of reach."""
+    count = len(found.checksums) + len(found.silent) + len(found.lost) + found.missing
+    told = f"{groups} different views"
+    if groups == 1:
+        seen = len(found.checksums)
+        told = f"{seen} of {count} members see the same" if seen < count else SAME
+    if found.lost:
+        told += f"; out of reach: {', '.join(found.lost)} (faulty)"
+    if found.missing:
+        told += f"; {found.in_ring} members are in the ring, {found.expected} are expected"
+    return told
+
+
 @dataclass(slots=True)
-class _Views:
-    """The views of all members that one node considers reachable, by member."""
+class Views:
+    """The views of all members that one node considers reachable, by member.
+
+    Attributes:
+        lost: the members that this node declared faulty: they may be the other side of a split.
+        expected: how many members there should be in the ring; 0 if no member knows.
+    """
 
     statuses: list[str]
     checksums: dict[str, int] = field(default_factory=dict)
@@ -69,15 +90,25 @@ class _Views:
     stores: dict[str, list[str]] = field(default_factory=dict)
     away: list[str] = field(default_factory=list)
     all_ready: bool = True
+    lost: list[str] = field(default_factory=list)
+    in_ring: int = 0
+    expected: int = 0
+
+    @property
+    def missing(self) -> int:
+        """How many of the expected members are not in the ring, and not *lost* either."""
+        return max(0, self.expected - self.in_ring - len(self.lost))
 
 
-def _views(client: Client, *, keyspaces: bool = False) -> _Views:
+def _views(client: Client, *, keyspaces: bool = False) -> Views:
     from ringpop_py.member.swim.member import AWAY_LABEL, FAILED_LABEL, STORE_LABEL  # noqa: PLC0415 - help needs nothing that is installed
 
     sections = ("node", "keyspaces") if keyspaces else ("node",)
     value = members_said(client, *sections, load=keyspaces)
     rows, said = value["members"], value["said"]
-    found = _Views([row["status"] for row in rows], silent=value["silent"])
+    found = Views([row["status"] for row in rows], silent=value["silent"])
+    found.lost = [row["name"] for row in rows if row["status"] == "faulty"]
+    found.in_ring = sum(row["in_ring"] for row in rows)
     found.failed = {
         row["name"]: unquote(row["labels"][FAILED_LABEL])
         for row in rows
@@ -94,6 +125,7 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
         found.keyspaces[name] = sections_of.get("keyspaces", [])
         found.all_ready = found.all_ready and node["ready"]
         found.silent_hosts |= node["silent_hosts"]
+        found.expected = max(found.expected, node.get("expected") or 0)
     return found
 
 
@@ -151,7 +183,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
         time.sleep(POLL_S)
 
 
-def _why_not_converged(found: _Views, count: int | None) -> str:
+def _why_not_converged(found: Views, count: int | None) -> str:
     if found.silent:
         return f"{', '.join(found.silent)} does not answer"
     if not found.all_ready:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.base.errors import ApplicationError, CallError
+from ringpop_py.base.errors import ApplicationError, BodyError, CallError
 from ringpop_py.edge.cli.commands import REACHABLE, connect, time_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 WITNESSES_MAX: Final = 8
 WITNESS_TIMEOUT_S: Final = 1.0  # for each witness, one after the other
 FOLLOW_MS: Final = 20_000  # the node replies sooner if something happens
+_MACHINES: Final = {
+    "refused": "its system refuses connections: no process listens",
+    "accepted": "its system accepts connections, and nobody answers: it is paused, hangs or swaps",
+    "silent": "nothing answers: the machine is off, or the network is cut",
+}
 _OF_ITS_NODE: Final = ("at", "at_node", "number")
 
 
@@ -25,7 +30,8 @@ def gather(client: Client, name: str) -> dict[str, Any]:
     Members that are not named as witnesses are asked, too, because a node that was restarted knows
     no witnesses; only what these members did or met themselves counts. ``silent`` has the members
     that did not answer, and why. ``records`` has the records of all nodes in the order of time,
-    each with ``at_node``.
+    each with ``at_node``. ``now`` has what the pings of each node to *name* say now: the rows of
+    ``/admin/reach``, each with ``at_node`` and ``at``.
 
     Raises:
         ApplicationError: the node knows no such member.
@@ -34,7 +40,7 @@ def gather(client: Client, name: str) -> dict[str, Any]:
     first = client.admin("/admin/why", {"name": name})
     members = client.admin("/admin/members")["members"]
     rows = {row["name"]: row["address"] for row in members}
-    records = _at_node(first)
+    records, now = _at_node(first), _now(client, first["source"], name)
     silent: dict[str, str] = {}
     witnesses: list[str] = []
     named = _witnesses(first["records"], but={first["source"], name})
@@ -48,6 +54,7 @@ def gather(client: Client, name: str) -> dict[str, Any]:
         try:
             with connect(rows[witness], timeout_s=WITNESS_TIMEOUT_S) as peer:
                 found = _at_node(peer.admin("/admin/why", {"name": name}))
+                now += _now(peer, witness, name)
         except (CallError, ApplicationError) as error:
             silent[witness] = str(error)
             continue
@@ -67,7 +74,38 @@ def gather(client: Client, name: str) -> dict[str, Any]:
         "witnesses": witnesses,
         "silent": silent,
         "records": records,
+        "now": now,
     }
+
+
+def _now(client: Client, at_node: str, name: str) -> list[dict[str, Any]]:
+    """Return the row about *name* in the ``/admin/reach`` of *client*'s node, if it has one."""
+    from ringpop_py.edge.admin.accounts import checked  # noqa: PLC0415 - help needs nothing that is installed
+
+    try:
+        said = checked("/admin/reach", client.admin("/admin/reach"))
+    except (ApplicationError, BodyError, CallError):  # an older node does not know the endpoint
+        return []
+    rows = [row for row in said["pings"] if row["name"] == name]
+    return [{"at_node": at_node, "at": said["at"], **row} for row in rows]
+
+
+def seen_now(row: dict[str, Any]) -> str:
+    """Return what a row of ``now`` says, as a sentence."""
+    if row.get("failing_since"):
+        text = f"pings have failed since {time_of(row['failing_since'])} ({row['failure']})"
+        if row["failure"] == "untrusted":  # the process answers, and TLS refuses it
+            return f"{text}: {row['words']}"
+        machine = _MACHINES.get(row.get("tcp", ""), row.get("words", ""))
+        return f"{text}; {machine}" if machine else text
+    # Without a ping since then, it may have died in between.
+    text = f"it answered a ping {row['at'] - row['answered_at']:.1f} s ago"
+    if trip_s := row.get("round_trip_s"):
+        text += f", within {1000 * trip_s:.1f} ms"
+    on_time, late, lost = row.get("last_10_s", (0, 0, 0))
+    if late or lost:
+        text += f"; of {on_time + late + lost} pings in 10 s, {late} came late and {lost} were lost"
+    return text
 
 
 def _at_node(answer: dict[str, Any]) -> list[Record]:
@@ -107,7 +145,8 @@ def story(gathered: dict[str, Any]) -> str:
             f" (incarnation {member['incarnation']}), says {asked}"
         )
     body = lines(gathered["records"]) or "no events of it are recorded"
-    told = [head, "", body]
+    now = [f"now: {row['at_node']}: {seen_now(row)}" for row in gathered["now"]]
+    told = [head, *now, "", body]
     told += [f"{witness} could not be asked: {why}" for witness, why in gathered["silent"].items()]
     told += ["", "Times are those of each node's own clock. A node keeps its last 2,000 events."]
     return "\n".join(told)

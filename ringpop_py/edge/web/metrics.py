@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from ringpop_py.base.logs import log
 from ringpop_py.base.metering import OUTCOMES, Histogram
 from ringpop_py.base.version import package_version
+from ringpop_py.edge.admin.answers import damaged_at
 from ringpop_py.edge.admin.checkup import metered_store
 from ringpop_py.edge.admin.series import THERE, unserved_count
 from ringpop_py.member.swim.member import Status
@@ -109,6 +110,12 @@ class NodeMetrics:
         yield _histogram("ringpop_loop_lateness_seconds", text, {(): driver.lateness.seconds})
         text = "Round trips of pings that were answered."
         yield _histogram("ringpop_ping_seconds", text, {(): driver.reach.round_trips})
+        there = (member.address for member in ringpop.members if member.status.reachable)
+        text = "Pings of the last 10 s to members that are alive or suspect."
+        yield _gauge("ringpop_pings_recent", text, driver.reach.recent(there), "outcome")
+        on_time, late = driver.lateness.recently()
+        yield _one("ringpop_loop_woken_recent", "Wakes in the last 10 s.", on_time + late)
+        yield _one("ringpop_loop_late_recent", "How often it was late.", late)
         text = "Events of the gossip protocol."
         counts = {(name,): count for name, count in asdict(ringpop.node.counts).items()}
         yield _counter("ringpop_gossip_events", text, counts, "event")
@@ -124,6 +131,7 @@ class NodeMetrics:
         yield _gauge(
             "ringpop_members", "Members by status, as this node sees them.", counts, "status"
         )
+        yield _one("ringpop_members_expected", "By --expect, or 0.", ringpop.config.expect or 0)
         yield _one("ringpop_members_damped", "Damped members.", sum(m.damped for m in members))
         yield _one("ringpop_ring_members", "Members of the ring.", len(ringpop.ring))
         share = ringpop.ring.weights().get(ringpop.name, 0.0)
@@ -219,6 +227,8 @@ class NodeMetrics:
                 sums["checkpoints"][label] += written.whole_count + written.incremental_count
                 sums["checkpoints_failed"][label] += written.failed_count
                 sums["checkpoint_bytes"][label] += written.bytes_count
+                sums["checkpoint_troubles"][label] += bool(host.checkpointer.trouble)
+                sums["damaged"][label] += len(damaged_at(host))
                 sums["obstacles"][label] += len(host.driver.troubles())
                 pauses.setdefault(label, host.driver.steward.handoff_seconds)
                 for stream in share.keyspace.streams.values():
@@ -236,9 +246,9 @@ class NodeMetrics:
         flows = self._ringpop.dataflows
         rows = [] if flows is None else flows.rows()
         for kind, name, text, column in _OF_DATAFLOWS:
-            found = {row["dataflow"]: float(row[column] or 0) for row in rows}
+            found = {(row["dataflow"],): float(row[column] or 0) for row in rows}
             yield kind(name, text, found, "dataflow")
-        troubles = {row["dataflow"]: float(bool(row["trouble"])) for row in rows}
+        troubles = {(row["dataflow"],): float(bool(row["trouble"])) for row in rows}
         text = "1 if a part of a dataflow does not go on."
         yield _gauge("ringpop_dataflow_in_trouble", text, troubles, "dataflow")
 
@@ -336,6 +346,8 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),
     "checkpoints": (_counter, "ringpop_checkpoints", "Checkpoints that this node wrote."),
     "checkpoints_failed": (_counter, "ringpop_checkpoints_failed", "Those that failed."),
+    "checkpoint_troubles": (_gauge, "ringpop_checkpoints_in_trouble", "1 while they fail."),
+    "damaged": (_gauge, "ringpop_partitions_damaged", "Those with something damaged."),
     "stream_records": (_counter, "ringpop_stream_records", "Records brought by streams."),
     "stream_refused": (_counter, "ringpop_stream_refused", "Records that could not be used."),
     "stream_splits": (_gauge, "ringpop_stream_splits", "Splits that this node reads."),

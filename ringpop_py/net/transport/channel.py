@@ -359,6 +359,7 @@ class Channel:
                 self.spawn(self._run, self._new_link(None, host), stream)
                 continue
             self.links.refused_count += 1
+            self.links.refused_at = trio.current_time()
             why = f"{self.host_port}: {why}"
             self.on_trouble(host, CONNECTION, f"a connection was refused: {why}", MORE_ROOM)
             if self.links.turned_away < RESERVED:
@@ -437,13 +438,12 @@ class LinkTable:
 
     Attributes:
         routes: the connection that calls to a peer use, by the peer's address.
-        refused_count: how many connections were refused because of a limit.
+        refused_count, refused_at: how many were refused because of a limit; when the last one was.
         turned_away: how many of them are being told why; beyond `RESERVED` they are only closed.
     """
 
     def __init__(self, limits: WireLimits) -> None:
-        self.refused_count = 0
-        self.turned_away = 0
+        self.refused_count, self.refused_at, self.turned_away = 0, 0.0, 0
         self.routes: dict[Address, PeerLink] = {}
         self._limits = limits
         self._links: dict[PeerLink, None] = {}

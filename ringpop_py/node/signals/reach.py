@@ -10,7 +10,7 @@ from ringpop_py.base.metering import Histogram
 from ringpop_py.node.signals.recent import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from ringpop_py.base.address import Address
 
@@ -119,6 +119,13 @@ class Reach:
     def failed(self, peer: Address, reason: str, words: str = "") -> None:
         """Note that a ping to *peer* has failed, with the error in *words*."""
         self._of(peer).has_failed(reason, words[:WORDS_MAX], time.time())
+
+    def recent(self, members: Iterable[Address]) -> dict[tuple[str], int]:
+        """Return the pings to *members* in the last ten seconds, by the name of their outcome."""
+        now = time.time()
+        rows = [self.peers[each].seconds.sums(now) for each in members if each in self.peers]
+        sums = (sum(outcomes) for outcomes in zip([0, 0, 0], *rows, strict=True))
+        return dict(zip((("on_time",), ("late",), ("lost",)), sums, strict=True))
 
     def _of(self, peer: Address) -> Reached:
         found = self.peers.get(peer)

@@ -43,6 +43,10 @@ class Lateness:
         self.seconds.observe(late_s)
         self.recent.note(late_s >= LATE_S, now)
 
+    def recently(self) -> list[int]:
+        """Return how often the loop was in time, and late, in the last ten seconds."""
+        return self.recent.sums(trio.current_time())
+
 
 class Strain:
     """See the module. The share of stolen time is that since the last question.
@@ -68,7 +72,7 @@ class Strain:
         the share of the last ten seconds in which a process of this machine waited for a processor,
         and ``stolen`` the share of their time that the host of this virtual machine took.
         """
-        on_time, late = self._lateness.recent.sums(trio.current_time())
+        on_time, late = self._lateness.recently()
         began = time.time() - STALLS_S
         stalled_s = sum(lasted_s for at, lasted_s in self._stalls if at >= began)
         before, self._ticks = self._ticks, self._read_ticks()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from ringpop_py.base.errors import ShuffleUnavailable
 from ringpop_py.edge.ctl.ringpopctl import main
 from ringpop_py.flow.shuffle.client.client import ShuffleClient
+from ringpop_py.flow.shuffle.client.cluster import NONE_S
 from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 from tests.e2e.shuffle.cluster import until
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, put, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.e2e.shuffle.cluster import ShuffleCluster
 
@@ -76,3 +79,7 @@ def test_a_node_that_is_away_or_a_cluster_without_shuffles_is_said_immediately(
         for command in (["list"], ["show", "mine"], ["delete", "mine", "--yes"]):
             assert main(["--peer", cluster[0].name, "shuffle", *command]) == 4
             assert "start nodes with --shuffle-folder" in capsys.readouterr().err
+        began = time.monotonic()
+        with pytest.raises(ShuffleUnavailable, match="was started with --shuffle-folder"):
+            ShuffleClient(cluster[0].name, "mine").create(SCHEMA, ["key"])
+        assert NONE_S < time.monotonic() - began < NONE_S + 5, "which is far below the time-out"

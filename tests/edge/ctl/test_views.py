@@ -1,10 +1,12 @@
-"""`ctl.views`: when partitions are where they should be."""
+"""`ctl.views`: who sees the same cluster, and when partitions are where they should be."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.edge.ctl.views import WaitProgress, why_not_settled
+from ringpop_py.edge.ctl.views import Views, WaitProgress, agreement, why_not_settled
+from tests.edge.ctl.served import ctl, nodes
 
 if TYPE_CHECKING:
     import pytest
@@ -17,6 +19,55 @@ COUNTS: dict[str, Any] = {
     "settled": 4,
     "waits_for": None,
 }
+
+
+def of(names: str, **more: Any) -> Views:  # noqa: ANN401
+    found = Views([], dict.fromkeys(names, 1))
+    for name, value in {"in_ring": len(names), **more}.items():
+        setattr(found, name, value)
+    return found
+
+
+def test_members_that_all_answer_alike_see_the_same_cluster() -> None:
+    assert agreement(1, of("abc")) == "all see the same cluster"
+    assert agreement(1, of("abc", expected=3)) == "all see the same cluster"
+    assert agreement(2, of("abc")) == "2 different views"
+
+
+def test_members_out_of_reach_are_counted_and_named_on_each_side_of_a_split() -> None:
+    larger, smaller = of("abc", lost=["d", "e"]), of("de", lost=["a", "b", "c"], expected=5)
+
+    assert agreement(1, larger) == "3 of 5 members see the same; out of reach: d, e (faulty)"
+    assert agreement(1, smaller) == "2 of 5 members see the same; out of reach: a, b, c (faulty)"
+    assert agreement(2, larger) == "2 different views; out of reach: d, e (faulty)"
+
+
+def test_expected_members_that_nobody_knows_any_more_are_missing() -> None:
+    found = of("ab", expected=5, lost=["c"])
+
+    assert found.missing == 2
+    assert agreement(1, found) == (
+        "2 of 5 members see the same; out of reach: c (faulty); "
+        "2 members are in the ring, 5 are expected"
+    )
+
+
+def test_members_that_do_not_answer_do_not_see_the_same() -> None:
+    assert agreement(1, of("ab", silent={"c": "why"})) == "2 of 3 members see the same"
+
+
+async def test_views_ends_with_3_when_members_are_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with nodes("a", "b") as (a, _b):
+        whole = await ctl(a, capsys, "views")
+    async with nodes("a", "b", expect=3) as (a, _b):
+        short = await ctl(a, capsys, "--format", "json", "views")
+
+    assert (whole.code, whole.out.splitlines()[-1]) == (0, "all see the same cluster")
+    assert short.code == 3
+    value = json.loads(short.out)
+    assert (value["lost"], value["in_ring"], value["expected"]) == ([], 2, 3)
 
 
 def test_all_is_settled_when_each_member_sees_it_so() -> None:

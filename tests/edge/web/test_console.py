@@ -416,6 +416,8 @@ async def test_a_dataflow_is_shown_with_its_epoch_and_its_trouble(tmp_path: Path
         page = (await http.get("/ui")).text
         checked(page)
         assert "&lt;words&gt;" in page
+        metrics = (await http.get("/metrics")).text
+        assert 'ringpop_dataflow_rows_total{dataflow="<words>"} 2.0' in metrics
 
 
 def test_a_dataflow_is_the_sum_of_its_workers_as_its_newest_record_has_it() -> None:

@@ -55,7 +55,7 @@ def value(node: Ringpop, name: str, **labels: str) -> float:
 async def two(network: MemoryNetwork, nursery: trio.Nursery) -> list[Ringpop]:
     async def run(port: int, task_status: trio.TaskStatus[Ringpop]) -> None:
         hosts = (Address("a", 1), Address("a", 2))
-        config = Config(listen=Address("a", port), hosts=hosts)
+        config = Config(listen=Address("a", port), hosts=hosts, expect=2)
         async with open_ringpop(config, network=network, store=MemoryStore()) as node:
             task_status.started(node)
             await trio.sleep_forever()
@@ -103,6 +103,14 @@ async def test_figures_are_those_of_what_happened() -> None:
         assert value(b, "ringpop_call_seconds_bucket", le="0.25", **timed) == 1
         assert value(a, "ringpop_ping_seconds_count") > 5
         assert value(a, "ringpop_loop_lateness_seconds_count") > 5
+        assert value(a, "ringpop_loop_woken_recent") >= value(a, "ringpop_loop_late_recent") == 0
+        on_time = value(a, "ringpop_pings_recent", outcome="on_time")
+        assert on_time > 0
+        a.signals.reach.failed(b.address, "timeout")
+        a.signals.reach.failed(Address("stranger", 1), "timeout")
+        assert value(a, "ringpop_pings_recent", outcome="lost") == 1
+        assert value(a, "ringpop_pings_recent") == on_time + 1
+        assert value(a, "ringpop_members_expected") == 2
         checksums = {value(node, "ringpop_membership_checksum") for node in (a, b)}
         assert len(checksums) == 1
         nursery.cancel_scope.cancel()
@@ -123,6 +131,7 @@ async def test_a_member_that_ends_is_a_change_and_its_pings_fail() -> None:
         await a.wait_until(lambda node: len(node.ring) == 1)
 
         assert value(a, "ringpop_members", status="faulty") == 1
+        assert value(a, "ringpop_pings_recent") == 0, "a lost member is no lossy path"
         assert value(a, "ringpop_member_changes_total", status="faulty") == 1
         assert value(a, "ringpop_member_changes_total", status="suspect") == 1
         assert value(a, "ringpop_ring_changes_total") == 3

@@ -633,13 +633,14 @@ async def test_this_machine_may_have_all_connections_and_who_is_refused_hears_wh
     await trio.sleep(0.1)
     assert len(b.links) == 7
 
-    third = await start("c")
+    began, third = trio.current_time(), await start("c")
     why = "2 connections come from c already .connections_per_address_max."
     with pytest.raises(PeerDeclined, match=f"{B}: {why}"):
         await third.call(B, call())
 
     [(peer, reason)] = told
     assert (peer, len(b.links), b.links.refused_count) == ("c", 7, 1)
+    assert began <= b.links.refused_at <= trio.current_time()
     assert "a connection was refused" in reason
     for stream in streams:
         stream.close()

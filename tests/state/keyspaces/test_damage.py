@@ -16,6 +16,7 @@ from ringpop_py.base.errors import BodyError, StateDamaged
 from ringpop_py.base.values.checksum import unwrap
 from ringpop_py.base.values.declared import encode
 from ringpop_py.edge.admin.answers import here_of
+from ringpop_py.edge.web.metrics import NodeMetrics
 from ringpop_py.state.backups.epochs import checkpoint_now
 from ringpop_py.state.backups.restore import bring_back, restore
 from ringpop_py.state.catalog.assignments import record
@@ -321,10 +322,12 @@ async def test_damage_is_told_to_operators_with_its_partition_and_key() -> None:
             await opened(node)
             await trio.sleep(1)
             here = here_of(node, node.keyspaces.durable_host("k"))
+            figures = NodeMetrics(node).exposed("")[0]
         await all_online(await opened(node), "b")
         after = here_of(node, node.keyspaces.durable_host("k"))
 
     assert here["damaged"] == [0]
+    assert b'ringpop_partitions_damaged{keyspace="k"} 1.0' in figures
     assert key in str(here["troubles"])
     assert (after["damaged"], after["troubles"]) == ([], [])
 

@@ -11,6 +11,7 @@ from ringpop_py.base.errors import StoreFull
 from ringpop_py.base.values.declared import convert
 from ringpop_py.edge.admin.accounts import KeyspacesAccount
 from ringpop_py.edge.admin.answers import summary_of
+from ringpop_py.edge.web.metrics import NodeMetrics
 from ringpop_py.state.backups.epochs import checkpoint_now
 from ringpop_py.state.backups.restore import restore
 from ringpop_py.state.durable.checkpointer import TRIM_S
@@ -99,6 +100,10 @@ async def test_why_checkpoints_fail_is_in_the_account_of_the_keyspace_until_one_
         def trouble(name: str = "counts") -> object:
             summary = summary_of(node, name)
             convert(KeyspacesAccount, {"keyspaces": [summary]}, "the account")
+            if name == "counts":
+                failing = bool(summary["checkpoint_trouble"])
+                figure = f'ringpop_checkpoints_in_trouble{{keyspace="counts"}} {failing:.1f}'
+                assert figure.encode() in NodeMetrics(node).exposed("")[0]
             return summary["checkpoint_trouble"]
 
         assert trouble() == trouble("seen") == ""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PAUSE_S_MIN: Final = 0.02
 PAUSE_S_MAX: Final = 1.0
 """A client's pauses, in seconds: after a first refusal, and after many."""
+NONE_S: Final = 5.0
+"""The seconds for which a client looks for a process where no member has one: nodes that have just
+started may have one soon."""
 
 
 class Cluster:
@@ -37,6 +40,8 @@ class Cluster:
 
     Attributes:
         addresses: where processes listen, by the name of their node.
+        has_none: whether no member had a process when they were last looked for, and none was away,
+            which may have one when it is back.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Cluster:
         self.timeout_s = timeout_s
         self.cluster_key = key_file(cluster_key)
         self.addresses: dict[str, str] = {}
+        self.has_none = False
         self._lines: dict[str, Line] = {}
         self._rng = random.Random()
 
@@ -57,17 +63,18 @@ class Cluster:
 
     def look(self) -> None:
         """Find the processes. Raises ShuffleUnavailable if no node has one."""
-        why = ""
+        why, self.has_none = "", False
         for peer in self._rng.sample(self.peers, len(self.peers)):
             try:
                 with Client(peer, cluster_key=self.cluster_key) as client:
-                    found, _ = seen_by(client, timeout_s=min(self.timeout_s, 5.0))
+                    found, away = seen_by(client, timeout_s=min(self.timeout_s, 5.0))
             except (RingpopError, BodyError) as error:
                 why = f"{peer}: {error}"
                 continue
             self.addresses = {name: each.address for name, each in found.items() if each}
             if self.addresses:
                 return
+            self.has_none = not away
             why = f"no member that {peer} sees was started with --shuffle-folder"
         raise ShuffleUnavailable(f"no process for shuffles was found: {why}")
 
@@ -92,12 +99,17 @@ class Cluster:
 
         Raises:
             ShuffleError: the answer of a process.
-            ShuffleUnavailable: if no process answered in time.
+            ShuffleUnavailable: if no process answered in time, or no member has one for `NONE_S`.
         """
-        deadline = time.monotonic() + self.timeout_s
+        began = seen = time.monotonic()
+        deadline = began + self.timeout_s
         pauses, why = Pauses(deadline), "no time was left"
         while pauses:
             why = self._looked() or why
+            if self.addresses:
+                seen = time.monotonic()
+            elif self.has_none and time.monotonic() > seen + NONE_S:
+                break
             addresses = list(self.addresses.values())
             for address in self._rng.sample(addresses, len(addresses)):
                 try:
@@ -109,7 +121,8 @@ class Cluster:
                     return reply
             pauses.wait()
             self.addresses = {}  # they may be others by now
-        raise ShuffleUnavailable(f"no process has answered within {self.timeout_s:g} s: {why}")
+        took_s = time.monotonic() - began
+        raise ShuffleUnavailable(f"no process has answered within {took_s:.1f} s: {why}")
 
 
 class Pauses:

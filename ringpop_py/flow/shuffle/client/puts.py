@@ -38,6 +38,9 @@ BATCH_ROWS: Final = 16_384
 """The rows of which a fingerprint is made at a time, so that their hashes fit into a cache."""
 WINDOW: Final = 16
 """The most frames under way at a time; they are in memory, too."""
+NOT_TAKEN: Final = (
+    "members cannot take rows now; unless durability is 'store', it takes two of them"
+)
 
 
 class Receipt(NamedTuple):
@@ -196,7 +199,7 @@ class Attempt:
                 if said is Answer.OK:
                     continue
                 left.append(entry)
-                why = str(said)
+                why = NOT_TAKEN if isinstance(said, Answer) else str(said)
                 if isinstance(said, ShuffleFull):
                     full.add(address)
                     if full.issuperset(addresses):

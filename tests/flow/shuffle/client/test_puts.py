@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pyarrow as pa
+import pytest
 
 from ringpop_py.base.errors import ShuffleUnavailable
 from ringpop_py.flow.shuffle.client.puts import Attempt
@@ -70,6 +71,19 @@ def test_after_a_failed_put_the_client_looks_for_the_members_that_are_there() ->
         assert cluster.looks == 1
         assert len(cluster.bodies) == 2
         assert cluster.bodies[0] == cluster.bodies[1]
+
+
+def test_rows_that_one_member_alone_cannot_take_are_refused_with_what_it_takes() -> None:
+    class Alone(Cluster):
+        timeout_s = 0.1
+
+        def look(self) -> None:
+            self.addresses = {"a": "first"}
+
+    cluster = Alone(*[Answer.NOT_NOW] * 100)
+
+    with pytest.raises(ShuffleUnavailable, match="it takes two of them"):
+        attempt(cluster).put(pa.table({"key": [1]}))
 
 
 def test_an_answered_client_does_not_look_for_the_members_again() -> None:
