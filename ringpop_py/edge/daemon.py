@@ -174,7 +174,7 @@ async def _running(
     ringpop = Ringpop(config, channel, node, opened, resolver, credentials)
     ringpop.signals.disks = _disks_of(config)
     channel.knows_host = lambda host: (
-        is_this_machine(host) or any(member.host == host for member in ringpop.members)
+        is_this_machine(host) or any(member.host == host for member in node.members)
     )
     channel.owns = lambda name, address: name == str(address) or ringpop.address_of(name) == address
     _serve_beside(ringpop, http)
@@ -303,6 +303,7 @@ def _serve_beside(ringpop: Ringpop, http: Sequence[_Http]) -> None:
     serve_admin(ringpop)
     for server, _ in http:
         ringpop.ending.http.append(server)
+        server.links = ringpop.channel.links
         if server.flag == HTTP_FLAG:
             server.credentials = ringpop.credentials
             ringpop.http_address = server.address
