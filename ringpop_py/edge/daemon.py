@@ -136,6 +136,7 @@ async def open_ringpop(
             config, hosts, network, opened, http, watch, wait_ready=wait_ready, beside=beside
         )
         async with running as ringpop:
+            closing.callback(ringpop.reporter.close)
             yield ringpop
 
 
@@ -165,8 +166,7 @@ async def _running(
     channel.tracing = _tracing() if config.tracing else None
     by_tcp = network is None or isinstance(network, CutNetwork)
     bound, advertised = await _listening(channel, config, credentials, by_tcp=by_tcp)
-    if beside is not None:
-        channel.listeners.append(beside)
+    channel.listeners += [] if beside is None else [beside]
     channel.host_port = advertised
     # A network that the caller passed has its own names, which DNS does not know.
     resolver = _hosts_resolver(advertised.host) if by_tcp else None
@@ -174,7 +174,7 @@ async def _running(
     ringpop = Ringpop(config, channel, node, opened, resolver, credentials)
     ringpop.signals.disks = _disks_of(config)
     channel.knows_host = lambda host: (
-        is_this_machine(host) or any(member.host == host for member in ringpop.members)
+        is_this_machine(host) or any(member.host == host for member in node.members)
     )
     channel.owns = lambda name, address: name == str(address) or ringpop.address_of(name) == address
     _serve_beside(ringpop, http)
@@ -299,15 +299,28 @@ def _disks_of(config: Config) -> Disks:
 
 
 def _serve_beside(ringpop: Ringpop, http: Sequence[_Http]) -> None:
-    """Serve what is not the protocol: administration, and HTTP if it is wanted."""
+    """Serve what is not the protocol: administration, and HTTP and an audit if they are wanted."""
+    if ringpop.config.audit is not None:
+        _begin_audit(ringpop, ringpop.config.audit)
     serve_admin(ringpop)
     for server, _ in http:
         ringpop.ending.http.append(server)
+        server.links = ringpop.channel.links
         if server.flag == HTTP_FLAG:
             server.credentials = ringpop.credentials
             ringpop.http_address = server.address
         else:
             ringpop.http_in_address = server.address
+
+
+def _begin_audit(ringpop: Ringpop, path: str) -> None:
+    from ringpop_py.edge.audit import begin_audit  # noqa: PLC0415 - few have one
+
+    try:
+        begin_audit(ringpop, path)
+    except ConfigError:
+        ringpop.channel.close()
+        raise
 
 
 def _check_shuffles(folder: str, *, has_store: bool) -> None:

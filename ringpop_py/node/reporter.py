@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.member.swim.member import Member, Status
     from ringpop_py.member.swim.records import Record
+    from ringpop_py.node.audit import AuditFile
 
 STRANGER: Final = "stranger"
 RECENT_MAX: Final = 64
@@ -54,6 +55,7 @@ class Reporter:
         troubles: when it misunderstood which peer, and how.
         status_changes: how often a member came to each status.
         series: the last ten minutes, in figures.
+        audit: where accesses to data are told, if they are.
     """
 
     def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
@@ -62,10 +64,16 @@ class Reporter:
         self.stalls: deque[tuple[float, float]] = deque(maxlen=RECENT_MAX)
         self.troubles: deque[tuple[float, str, str]] = deque(maxlen=RECENT_MAX)
         self.series = Series(time.time())
+        self.audit: AuditFile | None = None
         self._name = name
         self._cluster = cluster
         self._store = store
         self._told = LoggedTroubles()
+
+    def close(self) -> None:
+        """Write what waits for the audit log, if there is one."""
+        if self.audit is not None:
+            self.audit.close()
 
     def is_burst(self, changes: Sequence[fx.StatusChanged]) -> bool:
         """If *changes* of one message are many, log them in one line; return whether they are."""

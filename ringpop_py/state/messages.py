@@ -126,6 +126,11 @@ def decode_answer(
     return results, answer.routes.destinations, answer.routes.addresses
 
 
+def results_in(body: bytes) -> bytes:
+    """Return the encoded results in an answer that `encode_answer` made."""
+    return decode(_Answer, body).results
+
+
 def role_for(endpoint: str) -> Role:
     """Return the least role of callers of *endpoint*, unless that is for members alone."""
     if endpoint in OF_RECORDS:

@@ -428,6 +428,8 @@ class Config(Checked):
             that name, or otherwise who owns that key. No decision depends on it.
         tracing: make spans of OpenTelemetry for calls that belong to a trace, with the tracer
             provider of this process.
+        audit: append a line of JSON for each access to data by others than members to this file
+            (`ringpop_py.edge.audit`).
         insecure: serve without keys where other machines may reach this node.
         http: the address at which to serve keyspaces over HTTP; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
@@ -463,6 +465,7 @@ class Config(Checked):
     lease: str | None = None
     insecure: bool = False
     tracing: bool = False
+    audit: str | None = None
     store: str | None = None
     create_store: bool = False
     entries_folder: str | None = None

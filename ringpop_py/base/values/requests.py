@@ -264,6 +264,23 @@ def decode_results(body: bytes, count: int) -> list[Any]:
     ]
 
 
+def first_error(body: bytes, *, of_writes: bool) -> str:
+    """Return the class of the first error in the results in *body*; empty without one.
+
+    Args:
+        of_writes: look also for errors in place of the outcomes of writes.
+    """
+    for row in _read_results(body):
+        if isinstance(row, PartFailed):
+            return row.kind
+        if isinstance(row, Moved):
+            return type(row).__name__
+        for outcome in _outcomes_in(row.value) if of_writes else ():
+            if isinstance(outcome, PartFailed):
+                return outcome.kind
+    return ""
+
+
 _read_results: Final = reader(tuple[_Done | Moved | PartFailed, ...])
 
 

@@ -75,6 +75,7 @@ FLAGS: Final = (
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
     ("--cluster-key", "FILE", "keys of the cluster (ringpopctl keygen): TLS on all connections"),
     ("--lease", "NAMESPACE/NAME", "show who leads in this Lease of Kubernetes"),
+    ("--audit", "FILE", "append a line of JSON for each access of a client to data (none)"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
 """Text flags that are named as their settings are: flag, metavar, help."""

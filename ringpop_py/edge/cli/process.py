@@ -166,6 +166,11 @@ def _reload(ringpop: Ringpop) -> None:
                 log.info(done, **{name: list(read.read_again())})
         except ConfigError as error:
             log.error(kept, reason=str(error))  # noqa: TRY400 - as below
+    try:
+        if (audit := ringpop.reporter.audit) is not None:
+            log.info("opened the audit log again", path=audit.reopen())
+    except ConfigError as error:
+        log.error("kept the old audit log", reason=str(error))  # noqa: TRY400 - as below
     if ringpop.config.hosts_file is None:
         log.info("SIGHUP: there is no hosts file to read again (--hosts)")
         return

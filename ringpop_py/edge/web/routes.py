@@ -19,6 +19,7 @@ from ringpop_py.base.values.packed import a_list, a_map, a_text
 from ringpop_py.base.values.requests import value_of as unpacked
 from ringpop_py.edge.admin.checkup import flowing_through
 from ringpop_py.edge.admin.keyspaces import CHANGES, CREATE, CREATES, DROP
+from ringpop_py.edge.audit import audited
 from ringpop_py.edge.web.callers import check_role
 from ringpop_py.edge.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.edge.web.metrics import NodeMetrics
@@ -87,8 +88,8 @@ class HttpRoutes:
         table |= ShuffleRoutes(self._ringpop).table() | self._console.table()
         # One route for each path, so that the `Allow` of a 405 names all its methods.
         return [
-            Route(path, guard(_by_method(path, endpoints)), methods=[*endpoints])
-            for path, endpoints in table.items()
+            Route(path, audited(self._ringpop, path, guard(_by_method(path, by))), methods=[*by])
+            for path, by in table.items()
         ]
 
     async def _open(self, request: Request) -> Keyspace:
@@ -262,7 +263,7 @@ class HttpRoutes:
         wanted, query = Wanted(request), Query(request, "stale", "timeout_s")
         refuse_conditions(request)
         body = fields_of(await value_of(request), "the body", ("keys",))
-        keys = [checked_key(key) for key in _many(body, "keys")]
+        request.state.keys = keys = [checked_key(key) for key in _many(body, "keys")]
         keyspace = await self._open(request)
         found = await keyspace.get_packed(
             keys, stale=query.flag("stale"), timeout_s=query.timeout_s
@@ -277,7 +278,7 @@ class HttpRoutes:
         wanted, query = Wanted(request), Query(request, "timeout_s")
         refuse_conditions(request, "for update-many, use the operation 'conditional'")
         body = fields_of(await value_of(request), "the body", ("changes", "offsets"))
-        changes = [_change_of(row) for row in _many(body, "changes")]
+        request.state.changes = changes = [_change_of(row) for row in _many(body, "changes")]
         offsets = None if body.get("offsets") is None else a_map(body["offsets"], "offsets")
         keyspace = await self._open(request)
         outcomes = await keyspace.update_many(

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import WireLimits
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.logs import log
 from ringpop_py.base.supervision import keep_running
@@ -29,6 +30,8 @@ from ringpop_py.edge.web.routes import Endpoint, HttpRoutes
 from ringpop_py.net.security.identity import PROGRAMS, refusal_of
 from ringpop_py.net.security.proof import LASTING
 from ringpop_py.net.security.site import SiteCertificate, contexts_of
+from ringpop_py.net.security.users import is_this_machine
+from ringpop_py.net.transport.channel import LinkTable
 from ringpop_py.node.end import ENDING_TEXT
 
 if TYPE_CHECKING:
@@ -258,8 +261,14 @@ class _Connection(TCPServer):
             if first != bytes([HANDSHAKE]):
                 SHOWN.set(Shown(is_secure=False))
                 return bool(first)
+            host, links = plain.socket.getpeername()[0], self.config.links
+            if not (links.newcomers.have_place_for(host) or is_this_machine(host)):
+                links.refused_count += 1
+                links.refused_at = trio.current_time()
+                return False
             self.stream = trio.SSLStream(plain, context(), server_side=True, https_compatible=True)
-            await self.stream.do_handshake()
+            with links.newcomers.holding(self, host):
+                await self.stream.do_handshake()
             keys = self.config.credentials  # without, callers are not asked for a certificate
             proof = keys.proof_in(self.stream.getpeercert()) if keys else LASTING
             who = proof.identity
@@ -275,6 +284,7 @@ class _Config(HypercornConfig):
 
     context: Callable[[], SSLContext] | None = None
     credentials: KeyCredentials | None = None
+    links: LinkTable
 
 
 class _Http1(H11Protocol):
@@ -302,6 +312,7 @@ class HttpServer:
 
     Attributes:
         credentials: the cluster's keys, if callers are judged by them.
+        links: the connections of the node, whose `Newcomers` those that begin here are as well.
     """
 
     def __init__(
@@ -309,6 +320,7 @@ class HttpServer:
     ) -> None:
         self.flag, self.site = flag, site
         self.credentials: KeyCredentials | None = None
+        self.links = LinkTable(WireLimits())
         self._socket = _listening(address, flag)
         self.address = Address(*self._socket.getsockname()[:2])
         self._app: HttpApp | None = None
@@ -326,7 +338,7 @@ class HttpServer:
         """Serve *app* until `end`."""
         config = _Config()
         config.context = contexts_of(self.credentials, self.site)
-        config.credentials = self.credentials
+        config.credentials, config.links = self.credentials, self.links
         config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
         config.backlog = BACKLOG
         config.accesslog = config.errorlog = None  # our application logs errors

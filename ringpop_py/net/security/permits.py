@@ -1,5 +1,7 @@
 """Who may use which keyspace, and how much: a role stands with the data, not only the endpoint.
 
+`Newcomers` limits those of whom nothing is known yet.
+
 Keyspaces whose names begin with ``~`` are the cluster's own. Each door to the rows of keyspaces
 asks here before it looks for one: `KeyspaceServer` and `ClientServer` for calls, `HttpRoutes` for
 HTTP. Lists and statistics of keyspaces are no rows; whoever may see the members may see them.
@@ -7,6 +9,8 @@ HTTP. Lists and statistics of keyspaces are no rows; whoever may see the members
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.arguments import checked_text
@@ -14,7 +18,7 @@ from ringpop_py.base.errors import ConfigError, KeyspaceForbidden
 from ringpop_py.net.security.identity import RESTRICTABLE, Identity, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from ringpop_py.base.config.settings import WireLimits
 
@@ -22,6 +26,8 @@ BURST_S: Final = 2.0
 """Who took nothing for so many seconds may take what these permit together."""
 WHO_MAX: Final = 10_000
 """At so many, those that may take a whole burst again are forgotten."""
+NEWCOMERS_MAX: Final = 32
+"""The most connections of strangers that introduce themselves at the same time."""
 OWN: Final = "~"
 """How the names of the cluster's own keyspaces begin."""
 OPERATORS: Final = frozenset({Role.ADMIN, Role.MEMBER})
@@ -54,6 +60,50 @@ class Allowance:
         if len(self._whole_at) >= WHO_MAX and who not in self._whole_at:
             self._whole_at = {each: at for each, at in self._whole_at.items() if at > now}
         self._whole_at[who] = max(self._whole_at.get(who, now), now) + amount / self.rate
+
+
+class Newcomers:
+    """Connections whose other ends have not said yet who they are. Pure.
+
+    With keys each costs milliseconds of the process, before anything is proved. So at most
+    `NEWCOMERS_MAX` are under way, which bounds what a round of the event loop takes. A host may
+    have as many as it leaves free, so one that takes all it can does not keep others out.
+    """
+
+    def __init__(self) -> None:
+        self._host_of: dict[object, str] = {}
+        self._count_of: Counter[str] = Counter()
+
+    def __str__(self) -> str:
+        return "too many connections that have not introduced themselves are open"
+
+    def __len__(self) -> int:
+        return len(self._host_of)
+
+    def have_place_for(self, host: str) -> bool:
+        """Return whether a further one from *host* may begin."""
+        return self._count_of[host] < NEWCOMERS_MAX - len(self._host_of)
+
+    def add(self, who: object, host: str) -> None:
+        """Add *who*, from *host*; those that are known may be added beyond the limit."""
+        self._host_of[who] = host
+        self._count_of[host] += 1
+
+    def discard(self, who: object) -> None:
+        """Forget *who*, which has introduced itself or is gone; the second time does nothing."""
+        host = self._host_of.pop(who, None)
+        if host is not None:
+            self._count_of[host] -= 1
+            self._count_of += Counter()  # forgets hosts without any
+
+    @contextmanager
+    def holding(self, who: object, host: str) -> Iterator[None]:
+        """Add *who* for as long as the block runs."""
+        self.add(who, host)
+        try:
+            yield
+        finally:
+            self.discard(who)
 
 
 def may_use(keyspace: str, identity: Identity | None, *, writes: bool = False) -> bool:

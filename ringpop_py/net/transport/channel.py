@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import WireLimits
 from ringpop_py.base.errors import (
     CallError,
@@ -28,7 +27,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.declared import replace
 from ringpop_py.net.security.identity import Role
-from ringpop_py.net.security.permits import limits_in
+from ringpop_py.net.security.permits import Newcomers, limits_in
 from ringpop_py.net.security.users import is_this_machine
 from ringpop_py.net.transport.calls import ParkedCall, PendingCall
 from ringpop_py.net.transport.deadlines import FAR_S, Wheel
@@ -40,11 +39,12 @@ from ringpop_py.net.transport.writer import Flusher
 from ringpop_py.net.wire.connection import Connection
 from ringpop_py.net.wire.fragments import Budget
 from ringpop_py.net.wire.frames import NO_ID, ErrorCode, error_frame
-from ringpop_py.net.wire.init import NO_LISTENER
+from ringpop_py.net.wire.init import NO_LISTENER, listening_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from ringpop_py.base.address import Address
     from ringpop_py.member.drain import Work
     from ringpop_py.net.security.identity import Identity
     from ringpop_py.net.transport.network import Listener, Network, Stream
@@ -65,7 +65,7 @@ EVICTED_SHARE: Final = 64
 """Once in `IDLE_S`, one connection in this many may make room."""
 LINGER_S: Final = 0.25
 """The seconds for which `Channel.say_goodbye` waits for peers to close, too; some never do."""
-MORE_ROOM: Final = "find who connects so often, or raise the limit"
+MORE_ROOM: Final = "find who connects so often, or raise the limit if it is a setting"
 """What operators can do when a connection is refused because of a limit."""
 
 
@@ -77,7 +77,8 @@ class Channel:
     """The calls of one node.
 
     When all connections are in use, those that are idle make room, and `RESERVED` further ones are
-    for this node's own calls, for its machine, and for hosts that it knows.
+    for this node's own calls, for its machine, and for hosts that it knows. These are also not
+    among the `Newcomers` that are limited.
 
     Args:
         host_port: where others reach this node; by default what `listen` binds.
@@ -353,8 +354,9 @@ class Channel:
             if self.links.is_full():
                 self.on_trouble(host, CONNECTION, f"it came when {self.links}: idle ones end")
                 self.links.evict_idle(trio.current_time())
-            reserve = RESERVED if self.links.is_full() and self.knows_host(host) else 0
-            why = self.links.why_refused(host, reserve)
+            crowded = not self.links.newcomers.have_place_for(host)
+            known = (crowded or self.links.is_full()) and self.knows_host(host)
+            why = self.links.why_refused(host, RESERVED if known else 0)
             if why is None:
                 self.spawn(self._run, self._new_link(None, host), stream)
                 continue
@@ -362,11 +364,11 @@ class Channel:
             self.links.refused_at = trio.current_time()
             why = f"{self.host_port}: {why}"
             self.on_trouble(host, CONNECTION, f"a connection was refused: {why}", MORE_ROOM)
-            if self.links.turned_away < RESERVED:
-                self.links.turned_away += 1
-                self.spawn(self._turn_away, stream, why)
-            else:
+            if crowded:  # to be told why costs a handshake, too
                 stream.close()
+            else:
+                self.links.newcomers.add(stream, host)
+                self.spawn(self._turn_away, stream, why)
 
     async def _turn_away(self, stream: Stream, why: str) -> None:
         """Tell the other end *why* it is refused, and close."""
@@ -381,7 +383,7 @@ class Channel:
                 while await stream.receive():
                     pass
         finally:
-            self.links.turned_away -= 1
+            self.links.newcomers.discard(stream)
             stream.close()
 
     async def _run(self, link: PeerLink, stream: Stream) -> None:
@@ -405,7 +407,7 @@ class Channel:
         identity = link.incoming.identity
         # Only a member of that address is believed: our calls to it use this connection then.
         if link.address is None and (identity is None or identity.role is Role.MEMBER):
-            address = _listening_address(link.connection.peer_host_port)
+            address = listening_address(link.connection.peer_host_port)
             if address is not None and (identity is None or self.owns(identity.name, address)):
                 link.address = address
         self.links.is_up(link)
@@ -439,11 +441,11 @@ class LinkTable:
     Attributes:
         routes: the connection that calls to a peer use, by the peer's address.
         refused_count, refused_at: how many were refused because of a limit; when the last one was.
-        turned_away: how many of them are being told why; beyond `RESERVED` they are only closed.
+        newcomers: those accepted that have not introduced themselves, or are being told why not.
     """
 
     def __init__(self, limits: WireLimits) -> None:
-        self.refused_count, self.refused_at, self.turned_away = 0, 0.0, 0
+        self.refused_count, self.refused_at, self.newcomers = 0, 0.0, Newcomers()
         self.routes: dict[Address, PeerLink] = {}
         self._limits = limits
         self._links: dict[PeerLink, None] = {}
@@ -472,6 +474,8 @@ class LinkTable:
         """
         if self.is_full(reserve):
             return f"{self} (connections_max)"
+        if not (reserve or self.newcomers.have_place_for(remote_host)):
+            return f"{self.newcomers} (NEWCOMERS_MAX)"
         most = self._limits.connections_per_address_max
         if self._accepted_from[remote_host] < most or is_this_machine(remote_host):
             return None
@@ -499,9 +503,11 @@ class LinkTable:
             self.routes[link.address] = link
         else:
             self._accepted_from[link.remote_host] += 1
+            self.newcomers.add(link, link.remote_host)
 
     def is_up(self, link: PeerLink) -> None:
         """Note that the peer has introduced itself: calls to its address use this connection."""
+        self.newcomers.discard(link)
         if link.address is not None:
             current = self.routes.get(link.address)
             if current is None or not current.ready:
@@ -510,6 +516,7 @@ class LinkTable:
     def remove(self, link: PeerLink) -> None:
         """Remove a connection; calls use another one to the same peer, if there is one."""
         self._links.pop(link, None)
+        self.newcomers.discard(link)
         if not self._links:
             self._last_down.set()
         if not link.connection.initiates:
@@ -527,12 +534,3 @@ class LinkTable:
         while self._links:
             self._last_down = trio.Event()
             await self._last_down.wait()
-
-
-def _listening_address(host_port: str) -> Address | None:
-    """Return where a peer says that it listens; None if nowhere, or if it cannot be parsed."""
-    try:
-        address = Address.parse(host_port)
-    except ConfigError:
-        return None
-    return address if address.port and address.host != "0.0.0.0" else None  # noqa: S104

@@ -32,7 +32,7 @@ from ringpop_py.base.values.declared import replace
 from ringpop_py.net.transport.calls import NOT_SENT, CallDeadlines, LinkEnd, silence
 from ringpop_py.net.transport.deadlines import IDLE, OwedWatch, PeerWatch
 from ringpop_py.net.transport.network import StreamRefused, StreamUntrusted
-from ringpop_py.net.transport.serving import IncomingCalls, ServingHost
+from ringpop_py.net.transport.serving import ServingHost
 from ringpop_py.net.transport.writer import PIECE_FRAMES, LinkWriter
 from ringpop_py.net.wire.calls import (
     AnswerReceived,
@@ -109,7 +109,7 @@ class PeerLink:
             spawn=host.spawn,
             give_up=self._stop,
         )
-        self.incoming = IncomingCalls(host, connection, self.writer, self.peer_name)
+        self.incoming = host.handlers.new_incoming(host, connection, self.writer, self.peer_name)
         self._host = host
         self._watch = PeerWatch(
             host.wheel,

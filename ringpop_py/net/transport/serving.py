@@ -186,10 +186,12 @@ class Handlers:
         usual: the same, while no calls are declined; then it is empty.
         refused: how many calls reached no handler, by reason.
         limits: what each client and each reader may have; None if there is no limit.
+        new_incoming: makes the `IncomingCalls` of a connection.
     """
 
     def __init__(self, limits: ClientLimits | None) -> None:
         self.limits = limits
+        self.new_incoming: Callable[..., IncomingCalls] = IncomingCalls
         self.on_unserved: Callable[[str, str], None] | None = None
         self.served: dict[tuple[str, str], Served] = {}
         self.usual = self.served

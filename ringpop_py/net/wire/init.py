@@ -10,6 +10,8 @@ import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.net.wire.frames import VERSION, Cursor, frame, malformed, u16
 
 if TYPE_CHECKING:
@@ -37,6 +39,15 @@ def own_headers(host_port: str, process_name: str, more: Mapping[str, str]) -> M
     """Return the init headers of an end of this implementation, and *more*."""
     own = {HOST_PORT: host_port, PROCESS_NAME: process_name, **LANGUAGE_HEADERS}
     return MappingProxyType(own | dict(more))
+
+
+def listening_address(host_port: str) -> Address | None:
+    """Return where a peer says that it listens; None if nowhere, or if it cannot be parsed."""
+    try:
+        address = Address.parse(host_port)
+    except ConfigError:
+        return None
+    return address if address.port and address.host != "0.0.0.0" else None  # noqa: S104
 
 
 def protocol_refusal(headers: Mapping[str, str]) -> str | None:

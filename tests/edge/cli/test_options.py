@@ -227,9 +227,9 @@ def test_a_setting_that_is_unknown_is_told_which_there_are(tmp_path: Path) -> No
 
     _, _, known = str(caught.value).partition("; there are ")
     assert known == (
-        "accept_plain, advertise, app_health, app_url, cluster, cluster_key, create_store, "
-        "dial_plain, dialect, drain_timeout_s, entries_folder, entry, expect, gossip, hosts, "
-        "hosts_file, "
+        "accept_plain, advertise, app_health, app_url, audit, cluster, cluster_key, "
+        "create_store, dial_plain, dialect, drain_timeout_s, entries_folder, entry, expect, "
+        "gossip, hosts, hosts_file, "
         "http, http_cert, http_hosts, http_in, http_in_key, http_key, insecure, labels, lease, "
         "listen, name, preset, proxy, ring_points, service, shuffle, socket, state, store, "
         "tracing, wire"

@@ -7,7 +7,7 @@ import datetime as dt
 import socket
 import ssl
 from collections import defaultdict
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
@@ -31,6 +31,7 @@ from ringpop_py.net.security.clock import wall_s
 from ringpop_py.net.security.credentials import member_credentials
 from ringpop_py.net.security.identity import Identity, Role
 from ringpop_py.net.security.keys import new_key, write_keys
+from ringpop_py.net.security.permits import NEWCOMERS_MAX
 from ringpop_py.net.security.proof import Proof
 from ringpop_py.net.security.revocations import NOTHING, holders_of, revoking
 from ringpop_py.net.security.tokens import (
@@ -399,6 +400,26 @@ async def test_connections_that_say_nothing_or_break_off_cost_nothing(
             await stream.aclose()
         async with caller(node) as http:
             assert (await http.get("/alive")).is_success
+
+
+async def test_handshakes_of_strangers_are_limited_over_http_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "is_this_machine", lambda _host: False)
+    async with serving(tmp_path) as node, AsyncExitStack() as streams:
+        assert node.http_address is not None
+        links = node.channel.links
+        for number in range(NEWCOMERS_MAX // 2 + 1):
+            stream = await trio.open_tcp_stream(*node.http_address)
+            await streams.enter_async_context(stream)
+            await stream.send_all(b"\x16")
+            with trio.fail_after(5):
+                while len(links.newcomers) + links.refused_count <= number:
+                    await trio.sleep(0.01)
+        with pytest.raises(trio.BrokenResourceError):  # a host leaves as many places as it takes
+            await stream.receive_some()
+        assert (len(links.newcomers), links.refused_count) == (NEWCOMERS_MAX // 2, 1)
+    assert not links.newcomers
 
 
 async def test_a_path_in_host_opens_nothing(tmp_path: Path) -> None:

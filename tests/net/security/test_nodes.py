@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ from ringpop_py.net.http.stream_calls import STREAM_ENDPOINT
 from ringpop_py.net.security.credentials import KeyCredentials
 from ringpop_py.net.security.identity import SHUFFLERS, Identity, Role
 from ringpop_py.net.security.keys import new_key, read_keys, write_keys
+from ringpop_py.net.security.permits import NEWCOMERS_MAX
 from ringpop_py.net.transport.channel import Channel
 from ringpop_py.net.transport.tls import TlsNetwork
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
@@ -215,3 +217,52 @@ async def test_a_node_whose_key_no_host_trusts_ends_and_takes_nothing_over(
 
         assert [row.epoch for row in keyspace.table] == [1] * 4
         assert await keyspace.get("key") == 1
+
+
+def client_hello(key: str) -> bytes:
+    """The first bytes of a handshake, for which the other end computes keys and a signature."""
+    context = KeyCredentials(key, Identity("", Role.CLIENT, "x")).context(server=False)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing).do_handshake()
+    return outgoing.read()
+
+
+async def test_strangers_that_begin_handshakes_and_stop_keep_no_member_out(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, hello = MemoryNetwork(), client_hello(key)
+    config = Config(name="b", listen=THEM, hosts=(US,), cluster_key=key)
+    async with (
+        open_ringpop(Config(name="a", listen=US, cluster_key=key), network=network) as a,
+        open_ringpop(config, network=network) as b,
+    ):
+        for node in (a, b):
+            await node.wait_until(lambda node: len(node.ring) == 2)
+        links, strangers = a.channel.links, []
+        for number in range(200):
+            stranger = await network.connect(US, origin=Address(f"10.1.0.{number}", 1))
+            stranger.send_nowait(hello)
+            strangers.append(stranger)
+        with trio.fail_after(5):
+            while links.refused_count < 200 - NEWCOMERS_MAX:
+                await trio.sleep(0.01)
+        assert len(links.newcomers) == NEWCOMERS_MAX
+        assert await strangers[-1].receive() == b""  # closed, without a handshake
+
+        (before,) = (link for link in b.channel.links if link.address == US)
+        network.cut(US, THEM)  # the member has to connect again
+        network.heal()
+        with trio.fail_after(1):
+            while not before.over:
+                await trio.lowlevel.checkpoint()
+            assert (await b.channel.call(US, call("/health"))).ok
+
+        assert len(links.newcomers) == NEWCOMERS_MAX  # the strangers are still there
+        assert links.refused_count == 200 - NEWCOMERS_MAX
+        for stranger in strangers:
+            stranger.close()
+        with trio.fail_after(5):
+            while links.newcomers:
+                await trio.sleep(0.01)
+    assert "that have not introduced themselves" in str(events_in(caplog, "peer-trouble")[0])
