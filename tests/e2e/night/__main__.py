@@ -14,16 +14,21 @@ from tests.e2e.night.faults import FAULTS, NODES, SEEN_WITHIN_S, Stand
 from tests.e2e.night.hosts import Hosts, why_no_hosts
 
 
-def seen_of(name: str, folder: Path) -> tuple[bool, list[str]]:
-    """Return whether the first line of `check` names the fault *name*, and all its lines."""
+def seen_of(name: str, folder: Path, *, looks: int = 1) -> tuple[bool, list[str]]:
+    """Return whether the first line of `check` names the fault *name*, and all its lines.
+
+    It is looked at once, when the time is over, or *looks* times from the beginning.
+    """
     make, pattern = FAULTS[name]
     with Stand(folder) as stand, make(stand):
-        time.sleep(SEEN_WITHIN_S)  # what is measured: it is named by then
-        lines = stand.check()
-        names = {"victim": stand.victim.name, "stranger": Hosts.address(NODES)}
-        for word, meant in names.items():
+        for word, meant in {"victim": stand.victim.name, "stranger": Hosts.address(NODES)}.items():
             pattern = pattern.replace(f"{{{word}}}", re.escape(meant))
-        return bool(re.search(pattern, lines[0])), lines
+        for _ in range(looks):
+            time.sleep(SEEN_WITHIN_S if looks == 1 else 1)  # what is measured
+            lines = stand.check()
+            if re.search(pattern, lines[0]):
+                return True, lines
+        return False, lines
 
 
 def main() -> int:

@@ -1,4 +1,7 @@
-"""The first line of `check` names each fault of a night within 15 seconds."""
+"""The first line of `check` names each fault of a night.
+
+When it does is the measure of `python -m tests.e2e.night`: here, other tests take the processors.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,6 @@ WHY_NOT = why_no_hosts()
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_first_line_names_the_fault(name: str, tmp_path: Path) -> None:
-    is_named, lines = seen_of(name, tmp_path / "stand")
+    is_named, lines = seen_of(name, tmp_path / "stand", looks=30)
 
     assert is_named, "\n".join(lines)
