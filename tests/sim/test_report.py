@@ -299,7 +299,8 @@ def test_the_console_of_a_node_is_drawn_as_it_would_have_looked(
     before = page_as(trace, tmp_path, "n0", "--at", "9")
     assert "<title>Healthy · halves</title>" in before
     assert "All 4 members are up and agree." in before
-    assert "4</text>" in before
+    assert "4 members are in the ring." in before
+    assert before.count('class="by-member"') == 1
 
     split = page_as(trace, tmp_path, "n0", "--at", "29")
     assert "<title>(1) Critical · halves</title>" in split
@@ -307,7 +308,8 @@ def test_the_console_of_a_node_is_drawn_as_it_would_have_looked(
     assert "n0, n1" in split
     assert "n2, n3 are out of reach" in split
     assert split.count('class="span faulty"') == 2
-    assert "2</text>" in split
+    assert "2 members are in the ring." in split
+    assert "n2: ✕" in split or split.count('class="middle gone"') == 4
 
     healed = page_as(trace, tmp_path, "n0", "--at", "44")
     assert "<title>Healthy · halves</title>" in healed

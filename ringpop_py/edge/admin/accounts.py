@@ -87,6 +87,8 @@ class CheckupAccount(Named, frozen=True):
     application_trouble: Text = ""
     connections_refused: Natural = 0
     strain: StrainAccount | None = None
+    cpu_s: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    memory_bytes: Natural = 0
     strangers: Annotated[tuple[StrangerAccount, ...], Meta(max_length=100)] = ()
     log_lost_at: Instant = 0.0
     connections_refused_at: Instant = 0.0

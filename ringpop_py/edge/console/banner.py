@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 LEVELS: Final = {"critical": "crit", "warning": "warn"}
 """The level of a page by that of a problem; the worst first."""
@@ -44,7 +45,11 @@ SHAPES: Final = {
     "lossy": '<path class="o" d="M1 8h2.6M6.2 8h.8M9.6 8h.8M13 8h2M1 3.6h14M1 12.4h14"/>',
     "draining": '<circle class="o" cx="8" cy="8" r="6.6"/>'
     '<path class="o" d="M8 4v7M5 8.4l3 3 3-3"/>',
-    "read-only": '<circle cx="8" cy="8" r="7.5"/><path class="k" d="M4.4 8h7.2"/>',
+    "starved": '<path d="M2.5 .8h11v2.4L9.8 8l3.7 4.8v2.4h-11v-2.4L6.2 8 2.5 3.2z"/>'
+    '<path class="k" d="M5.6 12.6h4.8"/>',
+    "path": '<path class="o" d="M.5 8h4.3M11.2 8h4.3M6 12l4-8"/>',
+    "store-full": '<path d="M1.5 1.5h13v13h-13z"/><path class="k" d="M5 11.5V7l3-3 3 3v4.5"/>',
+    "store-read-only": '<circle cx="8" cy="8" r="7.5"/><path class="k" d="M4.4 8h7.2"/>',
 }
 """What is drawn for a level, a status or a cause, in a square of 16; `k` is cut out, `o` a line."""
 STATES: Final = {
@@ -56,40 +61,53 @@ STATES: Final = {
 }
 """The level and the shape of each status of a member."""
 CAUSES: Final = {
-    "killed": "process gone",
-    "paused": "stands still",
-    "cut": "out of reach",
-    "lossy": "loses packets",
-    "read-only": "cannot write",
+    "killed": ("crit", "process gone"),
+    "paused": ("crit", "stands still"),
+    "cut": ("crit", "out of reach"),
+    "path": ("crit", "a path is cut"),
+    "store-full": ("crit", "store full"),
+    "store-read-only": ("crit", "cannot write"),
+    "starved": ("warn", "starved"),
+    "lossy": ("warn", "loses packets"),
 }
-"""What a member's state is called while a problem of this cause names it."""
+"""The level of a member's state while a problem of this cause names it, and what it is called."""
 ADVICE: Final = {
+    "node": "See that a process runs there, and that this machine reaches it.",
+    "key": "Give all members the same key: stop those that have another one.",
+    "certificate": "Give the members certificates that all trust, and correct their clocks.",
     "killed": "Read why the process has ended, then start it again under its name.",
     "paused": "See what stops the process. Do not restart other members.",
     "cut": "Repair the network. Do not restart members: the sides find each other after that.",
-    "lossy": "Drain the member, so that it owns nothing, then look at its network.",
-    "draining": "Nothing, if this is meant. Undrain the member to let it own keys again.",
-    "read-only": "See that the member reaches the store, and that it may write there.",
-    "members": "See why; a member that can be reached again is alive again by itself.",
-    "hosts": "See that a process runs on this host, and that the network reaches it.",
-    "views": "If this lasts, the network is cut, or was: repair it, then look for the other sides.",
-    "partitions": "See what their owners wait for.",
-    "versions": "Complete the update, or undo it: members should differ for a short time only.",
-    "stores": "Give all members the same store: stop those that have the wrong one.",
-    "settings": "Give all members the same settings, and restart them one after the other.",
-    "clocks": "Correct the clock: see that its machine keeps time with a server.",
-    "disk": "Free some space there, or give the node a larger disk.",
-    "store": "See that the member reaches the store, and that it may write there.",
+    "path": "Repair the network between these members: routes, rules of a firewall, a switch.",
+    "store-deleted": "Bring the store back as it was, or restore a checkpoint.",
+    "store-full": "Make room in the store. Writes go on by themselves after that.",
+    "store-read-only": "Let the members write to the store: look at its rights and its mode.",
+    "store": "See that the members reach the store, and what its own log says.",
+    "damaged": "Restore a checkpoint: what is damaged is not served until then.",
     "application": "See that the application runs; its own log says why it does not.",
+    "starved": "Give the machine more processor time, or take other work from it.",
+    "lossy": "Drain the member, so that it owns nothing, then look at its network.",
+    "clock": "Correct the clock: see that its machine keeps time with a server.",
+    "disk": "Free some space there, or give the node a larger disk.",
+    "checkpoints": "See why they fail: without new ones, a restart takes longer.",
+    "bug": "Read the log of the member, restart it, and report what the log says.",
+    "members": "See why; a member that can be reached again is alive again by itself.",
+    "views": "If this lasts, the network is cut, or was: repair it, then look for the other sides.",
+    "stores": "Give all members the same store: stop those that have the wrong one.",
+    "partitions": "See what their owners wait for.",
+    "hosts": "See that a process runs on this host, and that the network reaches it.",
     "flow": "See that the source can be read, and that the keyspace takes what it has.",
+    "versions": "Complete the update, or undo it: members should differ for a short time only.",
+    "settings": "Give all members the same settings, and restart them one after the other.",
     "connections": "See who opens so many connections, or raise the limit.",
     "log": "See that the disk with its log has space.",
+    "draining": "Nothing, if this is meant. Undrain the member to let it own keys again.",
 }
 """What to do, by cause; a sentence for each."""
 OTHER_ADVICE: Final = "See what all members say."
+PROGRAMS: Final = ("ringpopctl ", "chronyc ")
 CHECK: Final = "ringpopctl check"
 """The next command where a problem names no other."""
-NAMES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +151,7 @@ def banner_of(sections: Mapping[str, Any], clock: Callable[[float], str]) -> Ban
         level, cause = LEVELS[worst["level"]], worst["cause"]
         shape = cause if cause in SHAPES else level
         advice = ADVICE.get(cause, OTHER_ADVICE)
-        command = worst["next"] or CHECK
+        command = command_of(worst["next"]) or CHECK
         return Banner(level, shape, len(problems), worst["text"], advice, command, worst["since"])
     if problems:
         say = "; ".join(each["text"] for each in problems)
@@ -154,10 +172,10 @@ def _healthy(sections: Mapping[str, Any], clock: Callable[[float], str]) -> Bann
     return Banner("ok", "ok", 0, f"{up}{serve}.", " ".join(["Nothing to do.", *last]))
 
 
-def some(names: Sequence[object], most: int = NAMES_SHOWN) -> str:
-    """Return *names* as text, the first *most* of them."""
-    shown = ", ".join(map(str, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def command_of(said: str) -> str:
+    """Return the command at the beginning of what a problem says to do next, or nothing."""
+    command = re.split("[;,] ", said)[0]
+    return command if command.startswith(PROGRAMS) else ""
 
 
 def icon_of(level: str) -> str:

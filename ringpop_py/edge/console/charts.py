@@ -111,14 +111,17 @@ CHARTS: Final = (
         "Members not alive",
         "",
         "step",
-        (Line("not alive", "members_not_alive", "crit"),),
-        named=(Line("alive", "members_alive", "pale"),),
+        (Line("not alive", "not_alive", "crit"),),
+        named=(Line("alive", "alive", "pale"),),
     ),
     Chart(
         "Partitions unserved",
         "",
         "step",
-        (Line("unserved", "unserved", "crit"), Line("on their way", "moving", "info")),
+        (
+            Line("unserved", "partitions_unserved", "crit"),
+            Line("on their way", "partitions_moving", "info"),
+        ),
     ),
 )
 
@@ -150,6 +153,11 @@ def ten_minutes(
     return tag("div", until, *cards, class_="charts")
 
 
+def findings(answer: Mapping[str, Any]) -> list[Finding]:
+    """Return what each of the charts says."""
+    return [finding(answer) for finding in _FINDINGS]
+
+
 def requests_finding(answer: Mapping[str, Any]) -> Finding:
     """Return how many requests there are, and how many failed."""
     minutes = minutes_of(answer)
@@ -175,26 +183,29 @@ def latency_finding(answer: Mapping[str, Any]) -> Finding:
 def members_finding(answer: Mapping[str, Any]) -> Finding:
     """Return how many members are not alive, and for how long there have been any."""
     minutes = minutes_of(answer)
-    alive, away = minutes.of("members_alive")[-1], minutes.of("members_not_alive")[-1]
+    alive, away = minutes.of("alive")[-1], minutes.of("not_alive")[-1]
     if alive is None or away is None:
         return Finding("info", "No data yet")
     if not away:
         return Finding("ok", f"All {figure(alive)} alive")
-    for_ = _lasting(minutes, "members_not_alive")
+    for_ = _lasting(minutes, "not_alive")
     return Finding("warn", f"{figure(away)} of {figure(alive + away)} not alive for {for_}")
 
 
 def partitions_finding(answer: Mapping[str, Any]) -> Finding:
     """Return how many partitions are unserved, for how long, and how many are on their way."""
     minutes = minutes_of(answer)
-    unserved, moving = minutes.of("unserved")[-1], minutes.of("moving")[-1]
+    unserved, moving = minutes.of("partitions_unserved")[-1], minutes.of("partitions_moving")[-1]
     if unserved is None:
         return Finding("info", "No data yet")
     way = f"; {figure(moving)} on their way" if moving else ""
     if not unserved:
         return Finding("info" if moving else "ok", f"All partitions are served{way}")
-    lasting = _lasting(minutes, "unserved")
+    lasting = _lasting(minutes, "partitions_unserved")
     return Finding("crit", f"{figure(unserved)} partitions unserved for {lasting}{way}")
+
+
+_FINDINGS: Final = (requests_finding, latency_finding, members_finding, partitions_finding)
 
 
 def _lasting(minutes: Minutes, name: str) -> str:
@@ -231,7 +242,7 @@ def _card(
     head = _total(minutes) if chart.kind == "stack" else read(_headline(chart).name)
     unit = chart.unit
     if chart.title.startswith("Members"):
-        everyone = _sums([minutes.of("members_alive"), minutes.of("members_not_alive")])[-1]
+        everyone = _sums([minutes.of("alive"), minutes.of("not_alive")])[-1]
         unit = "" if everyone is None else f"of {figure(everyone)}"
     values = [said(value) for value in head]
     now = tag("output", values[-1], data_values=joined(values))

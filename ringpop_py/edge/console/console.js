@@ -3,7 +3,7 @@
 "use strict";
 
 const LATE_S = 3, STALE_S = 10;
-const PARTS = ["banner", "head", "nav", "problems", "series", "matrix", "ring", "tally", "members", "keyspaces", "work", "events"];
+const PARTS = ["banner", "head", "nav", "problems", "series", "matrix", "owned", "ring", "bars", "tally", "members", "keyspaces", "work", "events"];
 const byId = (id) => document.getElementById(id);
 const [drawer, detail, said, live] = ["drawer", "detail", "said", "live"].map(byId);
 let beat = null, heardAt = performance.now(), events = null, askedAt = 0;
@@ -15,9 +15,11 @@ function put(id, html) {
   const boxes = () => [place, ...place.querySelectorAll(".scroll, .tb, .ev")];
   const scrolled = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
   const focused = place.contains(document.activeElement) ? pathOf(document.activeElement) : null;
+  document.dispatchEvent(new Event("redraw"));
   place.innerHTML = html;
   boxes().forEach((box, number) => { [box.scrollLeft, box.scrollTop] = scrolled[number] ?? [0, 0]; });
   if (focused !== null) place.querySelector(focused)?.focus();
+  document.dispatchEvent(new Event("redrawn"));
   if (id === "banner") name();
   if (id === "members") { filter(); if (drawer.open && drawer.dataset.url) fill(); }
   tick();
@@ -43,7 +45,7 @@ function follow() {
 
 // Age.
 
-const span = (s) => (s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`);
+const span = (s) => (s < 120 ? `${Math.round(s)} s` : s < 7200 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`);
 
 function tick() {
   const age = (performance.now() - heardAt) / 1000;

@@ -43,7 +43,7 @@ STATES: Final = {SLOW: "slow", LOSES: "loses", FAILS: "fails", NONE: "none", SEL
 TCP: Final = {
     "refused": "TCP is refused: the process is gone",
     "accepted": "TCP is accepted: the process stands still",
-    "none": "no answer to TCP either",
+    "silent": "no answer to TCP either",
 }
 REST: Final = "A row pings a column, in milliseconds. Point at a cell, or use the arrow keys."
 SIDE, SIDE_MAX = 348.0, 58.0
@@ -98,8 +98,8 @@ def paths_of(
 
     Args:
         cells: by sender and receiver: `ms`, the round trip, or None; `lost`, the share of the last
-            pings that were lost; `failure`, why the last one failed, or ``""``; `tcp`, how TCP
-            went then: ``refused``, ``accepted``, ``none`` or ``""``.
+            pings that were late or lost, or None; `failure`, why the last one failed, or ``""``;
+            `tcp`, how TCP went then: ``refused``, ``accepted``, ``silent`` or ``""``.
         dead: who does not answer anybody: nothing is known of whom it reaches.
         by_zone: put members of one zone side by side.
     """
@@ -130,7 +130,7 @@ def _row(
 def _state(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return NONE
-    lost = cell["lost"]
+    lost = cell["lost"] or 0.0
     if cell["failure"]:
         # A path that loses some pings fails now and then, and works: TCP says so.
         lossy = LOSSY <= lost < CUT and cell["tcp"] in ("accepted", "")

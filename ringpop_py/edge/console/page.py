@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from functools import cache
 from importlib.resources import files
@@ -10,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 
-from ringpop_py.edge.console import banner, pictures
+from ringpop_py.edge.console import (
+    banner,
+    charts,
+    figures,
+    lanes,
+    matrix,
+    pictures,
+    ringmap,
+    svg,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +28,20 @@ PARTS: Final = {
     "head": ("head", "problems", "members", "keyspaces"),
     "nav": ("problems", "head", "members", "keyspaces", "work"),
     "problems": ("problems", "head"),
+    "series": ("series", "marks"),
     "matrix": ("pings",),
-    "ring": ("members", "moves"),
+    "owned": ("ownership", "members"),
+    "ring": ("ownership", "moves"),
+    "bars": ("members",),
     "tally": ("members", "head"),
     "members": ("members", "problems"),
-    "keyspaces": ("keyspaces", "handovers"),
+    "keyspaces": ("keyspaces", "ownership", "handovers"),
     "work": ("work",),
-    "events": ("events", "head"),
+    "events": ("events", "marks", "head"),
 }
 """The sections that each part of the page shows; a part is the element with its name as the id."""
+
+STYLES: Final = ("console.css", "pictures.css")
 
 
 def page_of(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - a template takes anything
@@ -39,7 +52,6 @@ def page_of(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - 
     """
     known = {"key": None, "found": None, "member": None, "still": None, "clock": clock}
     names = {**known, **sections, **more}
-    names["problems"] = [_problem(each) for each in sections["problems"]]
     names["banner"] = banner.banner_of(names, names["clock"])
     names["causes"] = {
         name: problem["cause"]
@@ -48,15 +60,6 @@ def page_of(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - 
         for name in problem["members"]
     }
     return _template().render(**names)
-
-
-def _problem(said: Any) -> dict[str, Any]:  # noqa: ANN401 - a triple, or what it is to become
-    """Return a problem that was said as its level, check and text as one by its cause."""
-    if isinstance(said, dict):
-        return said
-    level, check, text = said
-    found = {"level": level, "cause": check, "text": text}
-    return {**found, "members": [], "evidence": [], "next": "", "since": None}
 
 
 def still_of(
@@ -69,7 +72,7 @@ def still_of(
         source: where the sections come from, as a line for people.
         clock: what stands for an instant of *sections*.
     """
-    style = file_of("console.css").decode()
+    style = "".join(file_of(name).decode() for name in STYLES)
     return page_of(sections, still=source, clock=clock, version=version, style=style)
 
 
@@ -84,52 +87,64 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def duration(seconds: float) -> str:
-    """Return so many seconds as text."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:g} min"  # noqa: PLR2004
-
-
 @cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.globals |= {
         "advice": banner.ADVICE,
+        "all_bars": ringmap.all_bars,
+        "bars": ringmap.bars,
+        "command_of": banner.command_of,
         "icon_of": banner.icon_of,
+        "lanes": lanes.lanes,
+        "lanes_finding": lanes.lanes_finding,
         "levels": banner.LEVELS,
+        "matrix": matrix.matrix,
+        "metrics": ringmap.METRICS,
         "other_advice": banner.OTHER_ADVICE,
+        "owned_of": _owned_of,
+        "ownership_finding": ringmap.ownership_finding,
+        "paths_finding": matrix.paths_finding,
+        "paths_of": _paths_of,
+        "placed": figures.placed,
+        "ring": ringmap.ring,
+        "series_findings": charts.findings,
         "shapes": banner.SHAPES,
         "states": banner.STATES,
+        "strip": ringmap.strip,
+        "ten_minutes": charts.ten_minutes,
         "timeline": pictures.timeline,
-        "wheel": pictures.wheel,
         "words_of_causes": banner.CAUSES,
+        "worst_of": ringmap.worst_of,
     }
     environment.filters |= {
         "ahead": _ahead,
-        "duration": duration,
-        "short": _short,
-        "some": banner.some,
+        "duration": svg.duration,
+        "figure": svg.figure,
+        "milliseconds": svg.milliseconds,
+        "short": svg.short,
+        "some": svg.some,
+        "unit": _unit,
         "worst_first": _worst_first,
-        "zip": zip,
     }
     return environment.from_string(file_of("page.html").decode())
 
 
+def _paths_of(pings: Mapping[str, Any]) -> matrix.Paths:
+    """Return the paths of the section *pings*; if members say their zones, these are together."""
+    return matrix.paths_of(**pings, by_zone=len({*pings["zones"].values()}) > 1)
+
+
+def _owned_of(ownership: Sequence[Mapping[str, Any]]) -> list[ringmap.Owned]:
+    return [ringmap.Owned(**keyspace) for keyspace in ownership]
+
+
+def _unit(value: float | None, unit: str) -> str:
+    return svg.NONE if value is None else f"{value:,} {unit}"
+
+
 def _ahead(seconds: float | None) -> str:
-    return "\N{EN DASH}" if seconds is None else f"{seconds:+.1f} s" if seconds else "0 s"
-
-
-def _short(name: str, most: int = 16) -> str:
-    return name if len(name) <= most else f"…{name[1 - most :]}"
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return what sorts names as people do: n2 before n10."""
-    # Of even places, the texts; of odd ones, the digits between them, whose length counts first.
-    pieces = re.split(r"(\d+)", name)
-    return [
-        (len(digits := piece.lstrip("0")), digits) if place % 2 else (0, piece)
-        for place, piece in enumerate(pieces)
-    ]
+    return svg.NONE if seconds is None else f"{seconds:+.1f} s" if seconds else "0 s"
 
 
 def _worst_first(
@@ -137,8 +152,8 @@ def _worst_first(
 ) -> list[dict[str, Any]]:
     order = {"faulty": 0, "suspect": 1, "leave": 2, "alive": 3, "tombstone": 4}
 
-    def rank(m: dict[str, Any]) -> tuple[bool, int, bool, list[tuple[int, str]]]:
+    def rank(m: dict[str, Any]) -> tuple[bool, int, bool, tuple[object, ...]]:
         well = not (m["silent"] or m["name"] in causes)
-        return well, order[m["status"]], not m["marks"], natural(m["name"])
+        return well, order[m["status"]], not m["marks"], svg.natural(m["name"])
 
     return sorted(members, key=rank)

@@ -4,6 +4,8 @@
 (() => {
   let shown = null;  // the picture that is read out
   let at = [];  // where: a column, or a row and a column
+  let place = null;  // the part of the page that has the picture, and its number there
+  let redrawing = false, focused = false;
 
   const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
   const numberOf = (text, index) => {
@@ -82,8 +84,29 @@
     if (shown !== null && shown !== svg && shown.isConnected) kindOf(shown).read(null);
     shown = where === null ? null : svg;
     at = where ?? [];
+    const part = svg.closest("[id]");
+    place = [part.id, picturesOf(part).indexOf(svg)];
     kindOf(svg).read(where);
   }
+
+  const picturesOf = (part) => [...part.querySelectorAll("svg.pic[tabindex]")];
+
+  // Parts of the page are written anew: what is read out stays.
+  document.addEventListener("redraw", () => {
+    redrawing = true;
+    focused = shown !== null && shown === document.activeElement;
+  });
+  document.addEventListener("redrawn", () => {
+    redrawing = false;
+    if (shown === null || shown.isConnected) return;
+    const [id, number] = place;
+    const svg = picturesOf(document.getElementById(id))[number];
+    shown = null;
+    if (svg === undefined) return;
+    if (focused) svg.focus({ preventScroll: true });
+    const { size } = kindOf(svg);
+    show(svg, at.map((index, axis) => clamp(index, size[axis])));
+  });
 
   function pointed(svg, event) {
     const box = svg.getBoundingClientRect();
@@ -110,7 +133,7 @@
   document.addEventListener("pointermove", follow);
   document.addEventListener("pointerdown", follow);
   document.addEventListener("focusout", (event) => {
-    if (event.target === shown) show(shown, null);
+    if (event.target === shown && !redrawing) show(shown, null);
   });
 
   document.addEventListener("keydown", (event) => {

@@ -300,7 +300,7 @@ def _names(members: Sequence[Mapping[str, Any]]) -> list[Markup]:
         if row["dead"]:
             x = f"{100 * (at + 0.5) / count:.2f}%"
             found.append(tag("text", "✕", x=x, y=HEAD + BASE - 5, class_="middle gone"))
-        if at and (at + 1) % step:
+        if at and ((at + 1) % step or at < step):
             continue
         x, class_ = _place(at, count)
         name = short(row["name"], letters)

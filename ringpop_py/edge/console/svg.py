@@ -16,7 +16,8 @@ MINUS: Final = "−"  # noqa: RUF001 - the sign
 _THOUSAND, _LARGE, _MILLION = 1_000, 100_000, 1_000_000
 _ONE_BYTE: Final = 64
 _DECIMAL_BELOW: Final = 10
-_SECONDS_BELOW: Final = 120
+_BELOW: Final = 120
+"""So many seconds are minutes, and so many minutes hours."""
 _DIGITS: Final = re.compile(r"([0-9]{1,18})")
 
 
@@ -85,8 +86,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return so many seconds with their unit."""
-    return f"{seconds:.0f} s" if seconds < _SECONDS_BELOW else f"{seconds / 60:.0f} min"
+    """Return so many seconds with their unit; the script of the page says it in the same way."""
+    if seconds < _BELOW:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 60 * _BELOW else f"{seconds / 3600:.0f} h"
 
 
 def natural(name: str) -> tuple[object, ...]:
@@ -99,11 +102,11 @@ def short(name: str, most: int) -> str:
     return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
-def some(names: Sequence[str], most: int = 4) -> str:
-    """Return *names*, or the first of them and how many more."""
+def some(names: Sequence[object], most: int = 4) -> str:
+    """Return *names* as text, or the first of them and how many more."""
     if len(names) <= most:
-        return ", ".join(names)
-    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
+        return ", ".join(map(str, names))
+    return f"{', '.join(map(str, names[: most - 1]))} and {len(names) - most + 1} more"
 
 
 def clock_axis(span_s: float, left: int, y: int) -> list[Markup]:

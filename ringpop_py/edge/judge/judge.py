@@ -110,7 +110,8 @@ def _of_members(seen: Seen, lost: Collection[str]) -> Iterator[Problem]:
         ]
         if names := [name for name in names if name not in lost]:
             text = f"{mark}: {some(names)}"
-            yield Problem(WARNING, "members", text, tuple(names), (), then.format(names[0]))
+            cause = mark if mark == "draining" else "members"
+            yield Problem(WARNING, cause, text, tuple(names), (), then.format(names[0]))
     for name, why in seen.silent.items():
         if name not in lost:
             yield Problem(CRITICAL, "members", f"{name} does not answer: {why}")

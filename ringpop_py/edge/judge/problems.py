@@ -16,7 +16,7 @@ RANKS: Final = (
     *("node", "key", "certificate", "killed", "paused", "cut", "path", "store-deleted"),
     *("store-full", "store-read-only", "store", "damaged", "application", "starved", "lossy"),
     *("clock", "disk", "checkpoints", "bug", "members", "views", "stores", "partitions", "hosts"),
-    *("flow", "versions", "settings", "connections", "log"),
+    *("flow", "versions", "settings", "connections", "log", "draining"),
 )
 """Causes come before what they may cause: of several problems of one level, the first is told
 first."""
@@ -44,7 +44,8 @@ class Problem(NamedTuple):
 
     def told(self) -> dict[str, Any]:
         """Return the problem as plain values, with the level as a word."""
-        return {**self._asdict(), "level": LEVELS[self.level].lower()}
+        lists = {"members": [*self.members], "evidence": [*self.evidence]}
+        return {**self._asdict(), **lists, "level": LEVELS[self.level].lower()}
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.edge.judge.problems import CRITICAL, WARNING, Problem, Seen, some
@@ -39,9 +39,12 @@ def links_of(seen: Seen) -> Links:
 def lost_in(seen: Seen, links: Links) -> dict[str, str]:
     """Return the members that nobody reaches, and why, as a cause."""
     found: dict[str, str] = {}
+    by_receiver: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (_, receiver), ping in links.items():
+        by_receiver[receiver].append(ping)
     for row in seen.rows:
         name = row["name"]
-        to = [ping for (_, receiver), ping in links.items() if receiver == name]
+        to = by_receiver[name]
         failing = [ping for ping in to if ping.get("failing_since")]
         unheard = name not in seen.nodes and len(failing) == len(to) > 0
         if row["status"] == "faulty" or (unheard and row["status"] in ("alive", "suspect")):
@@ -205,14 +208,16 @@ def lossy_problems(links: Links, without: Collection[str], cut: Links) -> Iterat
         if not {*pair} & {*without} and pair not in cut
     }
     while True:
-        shares: dict[str, tuple[float, int, int]] = {}
-        for name in sorted({name for pair in left for name in pair}):
-            counts = [
-                sum(of) for of in zip(*(c for p, c in left.items() if name in p), strict=True)
-            ]
-            total, bad = sum(counts), counts[1] + counts[2]
-            if total >= PINGS_MIN and bad >= LOSSY_MIN:
-                shares[name] = bad / total, bad, total
+        totals, bads = Counter[str](), Counter[str]()
+        for pair, (in_time, late, lost) in left.items():
+            for name in pair:
+                totals[name] += in_time + late + lost
+                bads[name] += late + lost
+        shares = {
+            name: (bads[name] / total, bads[name], total)
+            for name, total in sorted(totals.items())
+            if total >= PINGS_MIN and bads[name] >= LOSSY_MIN
+        }
         worst = max(shares, key=lambda name: shares[name][0], default="")
         if not worst or shares[worst][0] < LOSSY_SHARE:
             return

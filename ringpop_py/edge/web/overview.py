@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -14,9 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ringpop_py.edge.admin import endpoints
-from ringpop_py.edge.admin.answers import summary_of
+from ringpop_py.edge.admin.answers import members_there, summary_of
 from ringpop_py.edge.admin.census import REACHABLE, Census, Section
-from ringpop_py.edge.console.pictures import STEP_S
+from ringpop_py.edge.admin.series import series
+from ringpop_py.edge.console.figures import (
+    PLACED,
+    Figures,
+    Tallied,
+    cells_of,
+    lost_in,
+    owned,
+    placed,
+)
+from ringpop_py.edge.console.pictures import STEP_S, marks_of
 from ringpop_py.edge.judge.judge import problems_in
 from ringpop_py.edge.judge.problems import Seen, views_of
 from ringpop_py.edge.web import activity
@@ -24,7 +35,7 @@ from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.records import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from ringpop_py.member.swim.records import Record
     from ringpop_py.node.ringpop import Ringpop
@@ -36,9 +47,8 @@ LARGE: Final = 40
 ASKED_MAX: Final = 8
 """The most members that are asked in one period: in a large cluster they take turns."""
 LARGE_EVERY: Final = 5
-"""The periods after which a large cluster's members and matrix are shown anew, if no status changes
-before."""
-REASONS_SHOWN: Final = 3
+"""The periods after which a large cluster is judged anew, and its members and its matrix are shown
+anew, if no status changes before."""
 TEXT_SHOWN: Final = 300
 """The most characters of another member's text that are shown."""
 ASKED: Final[tuple[Section, ...]] = ("node", "reach", "checkup", "work", "keyspaces")
@@ -48,13 +58,13 @@ SETTINGS_S: Final = 30.0
 """The seconds between two questions for a member's settings, which hardly ever change."""
 DIFFER_FOR: Final = 2
 """The looks in a row after which differing views are a problem, and not just a change."""
-CELLS_MAX: Final = 40
-"""The most rows of the matrix. In a larger cluster, a row stands for several members."""
+OWNERS_SHOWN: Final = 20
+"""The most keyspaces whose partitions are shown one by one."""
+NO_FIGURES: Final = Figures()
+"""Of a member that was not asked yet."""
 EVENTS_SHOWN: Final = 200
 MOVES_SHOWN: Final = 20
 KEYSPACES_SHOWN: Final = 100
-LATE_S: Final = 5.0
-"""The seconds for which a ping that failed counts as failing."""
 
 
 class Overview:
@@ -70,8 +80,8 @@ class Overview:
         self._ringpop = ringpop
         self._census = Census(ringpop, endpoints.READS)
         self._seen = Seen([])
-        self._pings: dict[str, dict[str, float | str]] = {}
-        """By sender and receiver: a round trip in milliseconds, or why the last ping failed."""
+        self._cells: dict[str, dict[str, Any]] = {}
+        """By sender: whom it reaches, as `cells_of` returns it."""
         self._shown: tuple[Any, ...] = ()
         self._settings_at: dict[str, float] = {}
         self._differ_for = 0
@@ -79,8 +89,7 @@ class Overview:
         self._shares: dict[str, float] = {}
         self._work: dict[str, dict[str, Any]] = {}
         """The current work of each member."""
-        self._put_ms: dict[str, float] = {}
-        """How long recent puts into the store took, by member."""
+        self._figures: dict[str, Figures] = {}
         self._handovers = activity.Handovers()
         self._moves: list[dict[str, Any]] = []
         self.watchers = 0
@@ -173,16 +182,16 @@ class Overview:
         seen.note(name, said)
         if settings_due:
             self._settings_at[name] = began
-        if "work" in said:
-            self._note_puts(name, said["work"])
-            self._work[name] = said["work"]
+        work = said.get("work", {})
+        counted = Tallied.of(trio.current_time(), work, said.get("checkup", {}))
+        self._figures.setdefault(name, Figures()).note(counted)
+        if work:
+            self._work[name] = work
         if "reach" in said:
-            at = said["reach"]["at"]
-            pings = ((row["name"], _ping_of(row, at)) for row in said["reach"]["pings"])
-            self._pings[name] = {other: ping for other, ping in pings if ping is not None}
+            self._cells[name] = cells_of(said["reach"])
 
     def _all_by_name(self) -> tuple[dict[str, Any], ...]:
-        own = (self._pings, self._settings_at, self._work, self._put_ms)
+        own = (self._cells, self._settings_at, self._work, self._figures)
         return (*self._seen.by_section().values(), *own)
 
     # The sections. None has a value that time alone changes, such as an age: a section that stays
@@ -203,14 +212,19 @@ class Overview:
             }
             for member in members
         ]
+        keyspaces = self._keyspaces()
         shown = tuple(tuple(row.values()) for row in self._seen.rows)
         before = self.sections
         if len(members) <= LARGE or shown != self._shown or not self._round % LARGE_EVERY:
+            problems = [problem.told() for problem in problems_in(self._seen)]
+            lost = lost_in(self._seen.rows, problems)
             before = {
-                "members": [self._row(member, shares) for member in members],
-                "pings": self._matrix([m.name for m in members if m.status in REACHABLE]),
+                "problems": problems,
+                "members": self._rows(members, shares, lost, keyspaces),
+                "pings": self._pings(members, lost),
             }
         self._shown = shown
+        events = self._events()
         return {
             "head": {
                 "node": ringpop.name,
@@ -220,11 +234,14 @@ class Overview:
                 "views": len(views_of(self._seen)) if self._seen.views_differ else 1,
                 "ring_checksum": str(ringpop.ring.checksum),
             },
-            "problems": [problem.told() for problem in problems_in(self._seen)],
+            "problems": before["problems"],
+            "series": series(ringpop, None),
+            "marks": marks_of(events),
             "members": before["members"],
             "pings": before["pings"],
             "moves": self._moves[::-1],
-            "keyspaces": self._keyspaces(),
+            "keyspaces": keyspaces,
+            "ownership": self._ownership(),
             "handovers": self._handovers.listed(),
             "work": {
                 "jobs": activity.jobs_in(self._work),
@@ -232,7 +249,7 @@ class Overview:
                 "streams": activity.streams_in(self._work),
                 "dataflows": activity.dataflows_in(self._work),
             },
-            "events": self._events(),
+            "events": events,
         }
 
     @staticmethod
@@ -242,11 +259,30 @@ class Overview:
             counts[member.status.label] += 1
         return counts
 
-    def _row(self, member: Member, shares: dict[str, float]) -> dict[str, Any]:
+    def _rows(
+        self,
+        members: Sequence[Member],
+        shares: dict[str, float],
+        lost: Collection[str],
+        keyspaces: list[dict[str, Any]],
+    ) -> list[dict[str, Any]]:
+        counts: Counter[str] = Counter()
+        for keyspace in keyspaces:
+            counts.update({each["name"]: each["partitions"] for each in keyspace["members"]})
+        return [
+            {
+                **self._row(member),
+                "share": round(shares.get(member.name, 0.0), 4),
+                "partitions": counts[member.name] if keyspaces else None,
+                "dead": member.name in lost,
+            }
+            for member in members
+        ]
+
+    def _row(self, member: Member) -> dict[str, Any]:
         node = self._seen.nodes.get(member.name, {})
         checkup = self._seen.checkups.get(member.name, {})
         clock_s = self._seen.clocks_s.get(member.name)
-        gossip, proxy = node.get("gossip", {}), node.get("proxy", {})
         port = node.get("http_port")
         return {
             "name": member.name,
@@ -255,28 +291,37 @@ class Overview:
             "marks": [mark for mark in ("damped", "draining") if getattr(member, mark)]
             + ([] if not node or node["ready"] else ["joining"]),
             "incarnation": member.incarnation,
-            "share": round(shares.get(member.name, 0.0), 4),
             "labels": dict(member.labels),
             "version": node.get("version"),
             "health": checkup.get("health_score"),
             "clock_s": None if clock_s is None else round(clock_s, 1),
-            "handled": proxy.get("handled_here", 0) + proxy.get("served", 0),
-            "failed": proxy.get("failures", 0),
-            "refuted": gossip.get("refutations", 0),
-            "put_ms": self._put_ms.get(member.name),
+            "refuted": node.get("gossip", {}).get("refutations", 0),
             "silent": self._seen.silent.get(member.name),
             "console": port and str(member.address._replace(port=port)),
+            **self._figures.get(member.name, NO_FIGURES).told(),
         }
 
-    def _note_puts(self, name: str, work: dict[str, Any]) -> None:
-        """Note the mean of the puts since the last look; without puts, it stays."""
-        before = self._work.get(name, {"puts": 0, "puts_s": 0.0})
-        count = work["puts"] - before["puts"]
-        if count > 0:
-            took_s = max(0.0, work["puts_s"] - before["puts_s"])
-            self._put_ms[name] = float(f"{1_000 * took_s / count:.2g}")
-        elif count < 0:  # it is another process
-            self._put_ms.pop(name, None)
+    def _pings(self, members: Sequence[Member], lost: Collection[str]) -> dict[str, Any]:
+        """Return what `paths_of` takes: who there is, and what each says of the others."""
+        there = [member for member in members if member.status.label in PLACED]
+        names = {member.name for member in there}
+        return {
+            "names": [member.name for member in there],
+            "cells": dict(self._cells),
+            "dead": sorted(names & {*lost}),
+            "zones": {m.name: v for m in there for key, v in m.labels if key == "zone"},
+        }
+
+    def _ownership(self) -> list[dict[str, Any]]:
+        ringpop = self._ringpop
+        if not ringpop.keyspaces_on_demand.loaded:
+            return []
+        places = [row["name"] for row in placed(self._seen.rows)]
+        there = members_there(ringpop)
+        return [
+            owned(each.name, ringpop.keyspaces.here(each.name).host.table, places, there)
+            for each in ringpop.keyspaces.all()[:OWNERS_SHOWN]
+        ]
 
     def _note_moves(self, shares: dict[str, float]) -> None:
         if self._shares and shares != self._shares:
@@ -292,49 +337,6 @@ class Overview:
             move = {"at": round(time.time(), 1), "came": came, "gone": gone}
             self._moves = [*self._moves, {**move, "moved": round(moved, 4)}][-MOVES_SHOWN:]
         self._shares = shares
-
-    def _matrix(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return who pings whom: a row and a column for each member, or for some in a row.
-
-        A cell is its state, what it is of, and of how many pairs. The state is ``fails`` if
-        recent pings have failed, with the reasons; ``ok``, with the mean round trip in ms;
-        ``none`` if there were no pings; or ``self``.
-        """
-        size = -(-len(names) // CELLS_MAX) or 1
-        groups = [names[at : at + size] for at in range(0, len(names), size)]
-        labels = [one[0] if len(one) == 1 else f"{one[0]} … {one[-1]}" for one in groups]
-        column_of = {name: number for number, group in enumerate(groups) for name in group}
-        cells = [self._row_of_cells(group, column_of, len(groups)) for group in groups]
-        if size == 1:
-            for number, row in enumerate(cells):
-                row[number] = ["self", None, 0]
-        return {"labels": labels, "size": size, "cells": cells}
-
-    def _row_of_cells(
-        self, senders: Sequence[str], column_of: dict[str, int], columns: int
-    ) -> list[list[Any]]:
-        sums_ms, counts = [0.0] * columns, [0] * columns
-        failing: dict[int, list[str]] = {}
-        for sender in senders:
-            for receiver, ping in self._pings.get(sender, {}).items():
-                column = column_of.get(receiver)
-                if column is None:
-                    continue
-                if isinstance(ping, str):
-                    failing.setdefault(column, []).append(f"{sender} → {receiver}: {ping}")
-                else:
-                    sums_ms[column] += ping
-                    counts[column] += 1
-        cells: list[list[Any]] = []
-        for column, count in enumerate(counts):
-            why = failing.get(column)
-            if why:
-                cells.append(["fails", "; ".join(why[:REASONS_SHOWN]), len(why)])
-            elif count:
-                cells.append(["ok", float(f"{sums_ms[column] / count:.2g}"), count])
-            else:
-                cells.append(["none", None, 0])
-        return cells
 
     def _keyspaces(self) -> list[dict[str, Any]]:
         ringpop = self._ringpop
@@ -364,14 +366,6 @@ class Overview:
             }
             for record in records
         ]
-
-
-def _ping_of(row: dict[str, Any], said_at: float) -> float | str | None:
-    """Return the round trip of a ping in milliseconds, or why it failed; None if neither."""
-    if row["failed_at"] > max(said_at - LATE_S, row["answered_at"]):
-        return str(row["failure"])
-    trip_s = row["round_trip_s"]
-    return None if trip_s is None else 1_000 * float(trip_s)
 
 
 def _is_change(record: Record) -> bool:

@@ -68,6 +68,8 @@ HEADERS: Final = {
 _TYPES: Final = {
     "console.css": "text/css",
     "console.js": "text/javascript",
+    "pictures.css": "text/css",
+    "pictures.js": "text/javascript",
 }
 
 

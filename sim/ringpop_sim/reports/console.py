@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.console.page import still_of
+from ringpop_py.edge.console.pictures import marks_of
 from ringpop_py.edge.judge.judge import problems_in
 from ringpop_py.edge.judge.problems import CRITICAL, Problem, Seen
 from ringpop_py.member.ring.hashring import HashRing
@@ -135,6 +136,7 @@ class NodeView:
             "members": [self._member(name, shares) for name in sorted(self._rows)],
             "moves": self._moves(),
             "events": self._events[-EVENTS_SHOWN:],
+            "marks": marks_of(self._events[-EVENTS_SHOWN:]),
         }
 
     def _problems(self) -> list[Line]:
@@ -170,6 +172,7 @@ class NodeView:
             "name": name,
             "address": row["address"],
             "status": row["status"],
+            "dead": row["status"] == "faulty",
             "marks": row.get("marks", []),
             "silent": None,
             "labels": {},

@@ -25,10 +25,10 @@ SERIES = (
     "failed",
     "p50_ms",
     "p99_ms",
-    "members_alive",
-    "members_not_alive",
-    "unserved",
-    "moving",
+    "alive",
+    "not_alive",
+    "partitions_unserved",
+    "partitions_moving",
 )
 HOSTILE = '<script>alert("x")</script>&|\''
 
@@ -74,7 +74,7 @@ def scene(
             if receiver in dead:
                 cell |= {"ms": None, "lost": 1.0, "failure": "timeout", "tcp": "refused"}
             elif cut and (a < cut) != (b < cut):
-                cell |= {"lost": 1.0, "failure": "timeout", "tcp": "none"}
+                cell |= {"lost": 1.0, "failure": "timeout", "tcp": "silent"}
             elif all_lossy or lossy in (sender, receiver):
                 cell |= {"ms": chance.uniform(20, 90), "lost": 0.3}
             cells[sender][receiver] = cell

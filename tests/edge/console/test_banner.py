@@ -19,9 +19,10 @@ from ringpop_py.edge.console.banner import (
     WORDS,
     Banner,
     banner_of,
+    command_of,
     icon_of,
-    some,
 )
+from ringpop_py.edge.judge.problems import RANKS
 from ringpop_py.member.swim.member import Status
 
 
@@ -74,7 +75,7 @@ def test_the_worst_problem_is_told_with_its_command_and_since_when() -> None:
     command, since = "ringpopctl why n4", 7.0
     worst = problem("killed", "critical", next=command, since=since)
 
-    banner = said(worst, problem("clocks"))
+    banner = said(worst, problem("clock"))
 
     assert (banner.level, banner.shape, banner.command) == ("crit", "killed", command)
     assert (banner.word, banner.since) == ("Critical", since)
@@ -96,12 +97,13 @@ def test_what_changes_on_purpose_is_no_trouble() -> None:
     assert moving.word == "Changing"
     assert moving.say == "3 partitions are on their way to their next owners."
 
-    assert said(problem("draining"), problem("clocks")).word == "Degraded"
+    assert said(problem("draining"), problem("clock")).word == "Degraded"
 
 
 def test_levels_statuses_and_causes_have_shapes_and_icons_are_pictures() -> None:
-    shapes = {shape for _, shape in STATES.values()} | WORDS.keys() | CAUSES.keys()
-    assert shapes <= SHAPES.keys()
+    shapes = {shape for _, shape in STATES.values()} | WORDS.keys() | CAUSES.keys() | {"draining"}
+    assert shapes == SHAPES.keys()
+    assert {level for level, _ in CAUSES.values()} <= WORDS.keys()
     assert STATES.keys() == {status.label for status in Status}
     assert CAUSES.keys() <= ADVICE.keys()
     assert len(set(SHAPES.values())) == len(SHAPES)
@@ -111,6 +113,20 @@ def test_levels_statuses_and_causes_have_shapes_and_icons_are_pictures() -> None
         assert ET.fromstring(unquote(svg)).attrib["fill"] == COLOURS[level]  # noqa: S314 - ours
 
 
-def test_many_names_are_cut_short() -> None:
-    assert some(["a", "b", "c"]) == "a, b, c"
-    assert some(list("abcde")) == "a, b, c and 2 more"
+def test_every_cause_that_the_judge_finds_has_its_advice() -> None:
+    assert ADVICE.keys() == set(RANKS)
+
+
+@pytest.mark.parametrize(
+    ("said", "command"),
+    [
+        ("ringpopctl why n4; start it again, or ringpopctl force-leave n4", "ringpopctl why n4"),
+        ("chronyc tracking, on n2", "chronyc tracking"),
+        ("ringpopctl partitions --keyspace a", "ringpopctl partitions --keyspace a"),
+        ("read their logs, restart them", ""),
+        ("docs/limits.md", ""),
+        ("", ""),
+    ],
+)
+def test_only_a_command_is_shown_as_one(said: str, command: str) -> None:
+    assert command_of(said) == command

@@ -123,17 +123,24 @@ def test_letters_of_numbers_differ_and_need_no_escape() -> None:
 
 
 def answer(*columns: Mapping[str, float | None], step_s: float = 5) -> dict[str, Any]:
-    names = ["reads", "failed", "p50_ms", "p99_ms", "members_alive", "members_not_alive"]
-    names += ["unserved", "moving"]
+    names = ["reads", "failed", "p50_ms", "p99_ms", "alive", "not_alive"]
+    names += ["partitions_unserved", "partitions_moving"]
     rows = [[column.get(name) for name in names] for column in columns]
     return {"step_s": step_s, "ended_at": NOW, "names": names, "columns": rows}
 
 
 def test_the_sentences_of_the_charts() -> None:
-    well = {"reads": 6_020, "failed": 0, "p50_ms": 1.6, "p99_ms": 9, "unserved": 0, "moving": 0}
-    well |= {"members_alive": 5, "members_not_alive": 0}
-    bad = {**well, "failed": 50, "members_alive": 3, "members_not_alive": 2}
-    bad |= {"unserved": 3, "moving": 4}
+    well = {
+        "reads": 6_020,
+        "failed": 0,
+        "p50_ms": 1.6,
+        "p99_ms": 9,
+        "partitions_unserved": 0,
+        "partitions_moving": 0,
+    }
+    well |= {"alive": 5, "not_alive": 0}
+    bad = {**well, "failed": 50, "alive": 3, "not_alive": 2}
+    bad |= {"partitions_unserved": 3, "partitions_moving": 4}
     now, later = answer(well, *[bad] * 8), answer(bad, well)
 
     assert charts.requests_finding(now) == Finding("crit", "1,204 requests/s, 10 failed")
@@ -146,7 +153,7 @@ def test_the_sentences_of_the_charts() -> None:
     text = "3 partitions unserved for 40 s; 4 on their way"
     assert charts.partitions_finding(now) == ("crit", text)
     text = "All partitions are served; 4 on their way"
-    assert charts.partitions_finding(answer({**well, "moving": 4})) == ("info", text)
+    assert charts.partitions_finding(answer({**well, "partitions_moving": 4})) == ("info", text)
     assert charts.partitions_finding(later) == ("ok", "All partitions are served")
 
 
@@ -159,7 +166,11 @@ def test_what_is_not_known_is_said() -> None:
         picture = element(charts.ten_minutes(empty, (), gallery.clock))
         texts = [text.text for text in picture.iter("text")]
         assert texts.count("no data yet") == 4
-    quiet = element(charts.ten_minutes(answer({"unserved": 0, "moving": 0}), (), gallery.clock))
+    quiet = element(
+        charts.ten_minutes(
+            answer({"partitions_unserved": 0, "partitions_moving": 0}), (), gallery.clock
+        )
+    )
     texts = [text.text for text in quiet.iter("text")]
     assert texts.count("none in these 10 min") == 1
 
@@ -223,7 +234,7 @@ def between(
     return {f"n{a}_n{b}": cell for a, b in (*pairs, *((b, a) for a, b in pairs))}
 
 
-FAILED = {"failure": "timeout", "lost": 1.0, "tcp": "none"}
+FAILED = {"failure": "timeout", "lost": 1.0, "tcp": "silent"}
 LOSSY = {"lost": 0.3}
 
 
@@ -282,7 +293,7 @@ def test_the_sentence_of_the_paths(seen: matrix.Paths, level: str, text: str) ->
 def test_a_path_that_loses_pings_and_whose_last_one_failed_still_loses_them() -> None:
     last_failed = {**LOSSY, "failure": "timeout"}
     loses, fails = matrix.LOSES, matrix.FAILS
-    for tcp, state in (("accepted", loses), ("", loses), ("refused", fails), ("none", fails)):
+    for tcp, state in (("accepted", loses), ("", loses), ("refused", fails), ("silent", fails)):
         assert paths(2, n1_n2={**last_failed, "tcp": tcp}).rows[0] == f"{matrix.SELF}{state}"
     once = {"failure": "timeout", "lost": 0.02, "tcp": "accepted"}
     assert paths(2, n1_n2=once).rows[0] == f"{matrix.SELF}{fails}"

@@ -1,50 +1,12 @@
-"""The shapes of wheels and timelines."""
+"""The statuses of members in time, and the events that have letters."""
 
 from __future__ import annotations
 
-import math
-import re
 from typing import Any
 
 import pytest
 
-from ringpop_py.edge.console.pictures import (
-    HOLE,
-    LANES_MAX,
-    RADIUS,
-    SPAN_S,
-    STEP_S,
-    timeline,
-    wheel,
-)
-
-
-def points(path: str) -> list[tuple[float, float]]:
-    """The ends of all pieces of a path."""
-    numbers = [
-        [float(n) for n in re.findall(r"-?[\d.]+", piece)] for piece in re.split("[MALZ]", path)
-    ]
-    return [(piece[-2], piece[-1]) for piece in numbers if piece]
-
-
-@pytest.mark.parametrize("shares", [[1.0], [0.5, 0.5], [0.7, 0.2, 0.1], [1 / 500] * 500])
-def test_arcs_go_round_once_and_each_begins_where_the_last_one_ended(shares: list[float]) -> None:
-    arcs = wheel((str(number), share) for number, share in enumerate(shares))
-
-    assert [arc.share for arc in arcs] == shares
-    for arc in arcs:
-        for x, y in points(arc.path):
-            assert min(abs(math.hypot(x, y) - r) for r in (RADIUS, HOLE)) < 0.02
-    if len(arcs) > 1:
-        for arc, following in zip(arcs, [*arcs[1:], arcs[0]], strict=True):
-            assert points(arc.path)[1] == pytest.approx(points(following.path)[0], abs=0.05)
-    assert points(arcs[0].path)[0] == (0, -RADIUS)  # at the top
-
-
-def test_neighbours_differ_and_small_arcs_have_no_name() -> None:
-    arcs = wheel([("a", 0.98), ("b", 0.01), ("c", 0.01)])
-    assert [arc.at is not None for arc in arcs] == [True, False, False]
-    assert arcs[0].tint != arcs[1].tint != arcs[2].tint
+from ringpop_py.edge.console.pictures import LANES_MAX, SPAN_S, STEP_S, marks_of, timeline
 
 
 def change(number: int, at: float, member: str, before: str | None, after: str) -> dict[str, Any]:
@@ -101,7 +63,6 @@ def test_a_timeline_is_as_long_as_what_has_happened(ago_s: float, span_s: float)
     assert line.span_s == span_s
     [(_, [span])] = line.lanes  # nothing is known of before
     assert span.start == pytest.approx(1 - ago_s / span_s)
-    assert [seconds for _, seconds in line.ticks] == [span_s * part / 5 for part in range(6)]
 
 
 def test_a_timeline_moves_on_in_steps_and_has_so_many_lanes() -> None:
@@ -112,3 +73,35 @@ def test_a_timeline_moves_on_in_steps_and_has_so_many_lanes() -> None:
     assert timeline(events, NOW + STEP_S) == line
     assert timeline(events, NOW + STEP_S + 1) != line
     assert (len(line.lanes), line.left_out) == (LANES_MAX, 100 - LANES_MAX)
+
+
+def test_events_by_which_members_go_or_come_back_have_letters_together_if_at_one_time() -> None:
+    events = [
+        change(1, 10.0, "a", "unknown", "alive"),
+        change(2, 20.0, "a", "alive", "suspect"),
+        change(3, 21.0, "a", "suspect", "faulty"),
+        change(4, 22.5, "b", "suspect", "faulty"),
+        change(5, 40.0, "c", "suspect", "faulty"),
+        change(6, 40.0, "a", "faulty", "alive"),
+        change(7, 41.0, "d", "suspect", "alive"),
+        change(8, 50.0, "d", "alive", "leave"),
+        change(9, 51.0, "d", "leave", "tombstone"),
+        {"number": 10, "at": 52.0, "member": None, "before": None, "after": None, "text": ""},
+        change(11, 53.0, "e", "faulty", "faulty"),
+    ]
+
+    marks = marks_of(events)
+
+    assert [(mark["letter"], mark["at"], mark["numbers"]) for mark in marks] == [
+        ("A", 21.0, [3, 4]),
+        ("B", 40.0, [5]),
+        ("C", 40.0, [6]),
+        ("D", 50.0, [8]),
+    ]
+    assert marks[0]["text"] == "3; 4"
+
+
+def test_there_are_so_many_letters_and_the_latest_events_have_them() -> None:
+    marks = marks_of([change(n, 10.0 * n, "a", "alive", "faulty") for n in range(30)])
+    assert [mark["letter"] for mark in marks] == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    assert marks[-1]["numbers"] == [29]

@@ -75,7 +75,7 @@ def test_a_member_that_is_suspected() -> None:
 def test_a_member_that_was_taken_out() -> None:
     seen = healthy()
     seen.rows[2] = row("c", draining=True, in_ring=False)
-    assert only(seen) == (WARNING, "members", "draining: c")
+    assert only(seen) == (WARNING, "draining", "draining: c")
 
 
 def test_an_application_that_is_away() -> None:

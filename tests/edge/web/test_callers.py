@@ -168,7 +168,7 @@ async def test_keyspaces_of_the_cluster_are_for_admins(tmp_path: Path, role: Rol
 LOOKS = {
     *("/alive", "/ready", "/health", "/metrics", "/streams", "/keyspaces"),
     *("/", "/ui", "/ui/state", "/ui/events", "/ui/lookup", "/ui/found", "/ui/member"),
-    *("/ui/console.css", "/ui/console.js"),
+    *("/ui/console.css", "/ui/console.js", "/ui/pictures.css", "/ui/pictures.js"),
     *("/keyspaces/{keyspace}", "/keyspaces/{keyspace}/owners", "/keyspaces/{keyspace}/keys"),
     *("/keyspaces/{keyspace}/keys/{key}", "/shuffles", "/shuffles/{shuffle}"),
 }

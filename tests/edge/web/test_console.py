@@ -20,10 +20,12 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.base.config.settings import PRESETS
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.dataflow import start_dataflow
+from ringpop_py.edge.console.charts import CHARTS
 from ringpop_py.edge.console.page import PARTS
+from ringpop_py.edge.console.ringmap import METRICS
 from ringpop_py.edge.web import overview, pages
 from ringpop_py.edge.web.activity import dataflows_in
-from ringpop_py.edge.web.overview import CELLS_MAX, Overview, _ping_of
+from ringpop_py.edge.web.overview import Overview
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.security.identity import Role
 from ringpop_py.net.security.keys import new_key, write_keys
@@ -150,7 +152,7 @@ async def test_the_page_is_whole_without_its_script() -> None:
     async with watched_by_a_caller() as (nodes, http):
         home = await http.get("/")
         assert (home.status_code, home.headers["location"]) == (307, "ui")
-        while 'td class="ok' not in (page := (await http.get("/ui", params={"key": "ann"})).text):
+        while "paths work" not in (page := (await http.get("/ui", params={"key": "ann"})).text):
             await trio.sleep(0.2)  # until somebody has pinged
 
         assert set(PARTS) < set(checked(page).ids)
@@ -161,11 +163,14 @@ async def test_the_page_is_whole_without_its_script() -> None:
         assert "<title>Healthy · default</title>" in page
         assert "All 3 members are up and agree." in page
         assert "<h2 id=" not in page.partition('id="problems"')[2].partition("</section>")[0]
-        assert page.count('<path class="arc') == 3
+        assert "3 members are in the ring." in page
+        assert page.count('class="by-member"') == len(METRICS) == page.count("<option ")
+        assert 'class="metrics" id="bars" data-shown="share"' in page
+        assert page.count('class="pic plot"') == len(CHARTS)
         owner = nodes[0].lookup("ann")
         assert f"<dt>Owner</dt><dd><b>{owner}</b> (alive)" in page
         assert '<dialog id="drawer" aria-label="Details" open>' in page
-        for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript")):
+        for name, kind in pages._TYPES.items():
             file = await http.get(f"/ui/{name}")
             assert file.headers["content-type"].startswith(kind)
         assert "default-src 'none'" in (await http.get("/ui")).headers["content-security-policy"]
@@ -233,6 +238,9 @@ async def test_a_changed_part_is_sent_within_two_seconds_and_the_rest_is_not() -
             "nav": "2/3",
             "tally": "1 faulty",
             "ring": "n3 went",
+            "owned": "2 members are in the ring",
+            "matrix": "Nobody reaches n3; both other paths work",
+            "bars": "n3: ✕ does not answer",
             "events": 'class="span faulty"',
             "members": "stands still</span>",
         }
@@ -451,31 +459,6 @@ async def test_acts_are_for_admins_where_there_are_keys(tmp_path: Path) -> None:
             assert (await http.get("/ui", headers=headers)).status_code == 200
             done = await http.post("/ui/act", json={"act": "drain"}, headers=headers)
             assert done.status_code == status
-
-
-def test_at_500_members_rows_of_the_matrix_stand_for_several() -> None:
-    names = [f"m{number:03}" for number in range(500)]
-    view = Overview(None)  # type: ignore[arg-type] # it is not asked
-    for name in names:
-        view._pings[name] = {other: 2.0 for other in names if other != name}
-    view._pings["m007"]["m300"] = "timeout"
-    matrix: dict[str, Any] = view._matrix(names)
-
-    assert matrix["size"] == 13
-    assert len(matrix["cells"]) == len(matrix["labels"]) <= CELLS_MAX
-    assert matrix["labels"][0] == "m000 … m012"
-    failing = [cell for row in matrix["cells"] for cell in row if cell[0] == "fails"]
-    assert failing == [["fails", "m007 → m300: timeout", 1]]
-    assert matrix["cells"][1][0] == ["ok", 2.0, 13 * 13]
-    assert matrix["cells"][0][0] == ["ok", 2.0, 13 * 12]
-
-
-def test_a_ping_that_failed_counts_for_a_while_and_until_one_is_answered() -> None:
-    row = {"failure": "timeout", "round_trip_s": 0.002, "answered_at": 90.0, "failed_at": 98.0}
-    assert _ping_of(row, 100.0) == "timeout"
-    assert _ping_of(row, 98.0 + overview.LATE_S) == 2.0
-    assert _ping_of({**row, "answered_at": 99.0}, 100.0) == 2.0
-    assert _ping_of({**row, "round_trip_s": None, "failed_at": 0.0}, 100.0) is None
 
 
 @pytest.mark.parametrize(
