@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,7 +161,9 @@ def test_members_are_filtered_and_one_is_opened(cluster: LocalCluster, page: Pag
     assert page.count("#drawer[open]") == 0
 
 
-def test_a_choice_and_what_is_read_out_stay_when_parts_are_drawn_anew(page: Page) -> None:
+def test_a_choice_and_what_is_read_out_stay_when_parts_are_drawn_anew(
+    cluster: LocalCluster, page: Page
+) -> None:
     ask = page.browser.execute_script  # in one step: a part may be drawn anew at any moment
     read = "return document.querySelector('#matrix .read').textContent"
     shown = "return [...document.querySelectorAll('#bars figure')]"
@@ -172,7 +176,15 @@ def test_a_choice_and_what_is_read_out_stay_when_parts_are_drawn_anew(page: Page
 
     every = "document.querySelectorAll('svg.square, svg.bars')"
     ask(f"for (const each of {every}) each.dataset.old = ''")
-    wait_until(lambda: page.count("[data-old]") == 0, 40, "both are drawn anew")
+
+    def all_are_drawn_anew() -> bool:
+        # A node that stumbles has other figures.
+        cluster[3].signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        cluster[3].signal(signal.SIGCONT)
+        return page.count("[data-old]") == 0
+
+    wait_until(all_are_drawn_anew, 40, "both are drawn anew")
 
     assert "→" in ask(read)
     assert ask("return document.activeElement.getAttribute('class')") == "pic square"
@@ -186,7 +198,7 @@ def test_one_is_killed_and_one_is_paused(cluster: LocalCluster, page: Page) -> N
     cluster.wait_status(victim, {"faulty"}, cluster[0])
     assert page.shows("tally", "1 faulty") < SHOWN_S
     assert page.shows("problems", f"{victim.name} is gone") < SHOWN_S
-    assert "Degraded · default" in page.browser.title
+    assert re.search("(Degraded|Critical) · default", page.browser.title)
     assert page.shows("events", f"{victim.name} suspect -> faulty") < SHOWN_S
     assert page.count("#events rect.faulty") == 1
     page.picture("killed")
@@ -195,7 +207,8 @@ def test_one_is_killed_and_one_is_paused(cluster: LocalCluster, page: Page) -> N
     page.shows("problems", f"{paused.name} stands still", 20)
     page.shows("members", "stands still")
     page.shows("matrix", "all 6 other paths work")
-    assert page.browser.title == "(2) Degraded · default"
+    # Critical until others serve the partitions of both.
+    assert re.fullmatch(r"\(2\) (Degraded|Critical) · default", page.browser.title)
     page.picture("paused")
     cluster.wait_status(paused, {"faulty"}, cluster[0])
     assert page.shows("tally", "2 faulty") < SHOWN_S
