@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.version import package_version
@@ -120,9 +121,8 @@ class NodeView:
             raise TraceError(f"no node {self.observer!r} ran until then; the first is n0")
         at_s = self.last_s if self.at_s is None else self.at_s
         shares = self._weights(self._rings[-1][1])
-        counts = {status.label: 0 for status in Status}
-        for row in self._rows.values():
-            counts[row["status"]] += 1
+        found = Counter(row["status"] for row in self._rows.values())
+        counts = {status.label: found[status.label] for status in Status}
         return {
             "head": {
                 "node": self.observer,
@@ -152,14 +152,8 @@ class NodeView:
         ]
         said = {"ready": True, "version": package_version(), "silent_hosts": {}}
         nodes = {name: {**said, "checksum": sum_} for name, sum_ in self._checksums.items()}
-        broken = (
-            Problem(
-                CRITICAL,
-                each["invariant"],
-                f"{each['invariant']} was broken at {each['time']:g} s: {each['detail']}",
-            )
-            for each in self._broken
-        )
+        told = "{invariant} was broken at {time:g} s: {detail}"
+        broken = [Problem(CRITICAL, "bug", told.format_map(each)) for each in self._broken]
         return [each.told() for each in (*broken, *problems_in(Seen(rows, nodes)))]
 
     def _weights(self, ring: frozenset[str]) -> dict[str, float]:
@@ -168,15 +162,13 @@ class NodeView:
 
     def _member(self, name: str, shares: dict[str, float]) -> Line:
         row = self._rows[name]
+        about: Line = {"silent": None, "labels": {}, "version": None}
         return {
+            **about,
             "name": name,
-            "address": row["address"],
-            "status": row["status"],
+            **{each: row[each] for each in ("address", "status")},
             "dead": row["status"] == "faulty",
             "marks": row.get("marks", []),
-            "silent": None,
-            "labels": {},
-            "version": None,
             "incarnation": "" if row["incarnation"] is None else row["incarnation"],
             "share": round(shares.get(name, 0.0), 4),
         }
@@ -184,8 +176,7 @@ class NodeView:
     def _moves(self) -> list[Line]:
         """Return the last changes of the ring, the newest first."""
         found: list[Line] = []
-        shown = self._rings[-MOVES_SHOWN - 1 :]
-        for (_, before), (at, after) in pairwise(shown):
+        for (_, before), (at, after) in pairwise(self._rings[-MOVES_SHOWN - 1 :]):
             was, now = self._weights(before), self._weights(after)
             moved = sum(max(0.0, now[name] - was.get(name, 0.0)) for name in now)
             came, gone = sorted(after - before), sorted(before - after)
@@ -197,8 +188,7 @@ def console_of(path: str | Path, observer: str, at_s: float | None) -> str:
     """Return the page of *observer* at *at_s*, of the trace at *path*. Raises TraceError."""
     view = NodeView(observer, at_s)
     read_lines(path, view.take)
-    sections: dict[str, Any] = view.sections()
+    sections, version = view.sections(), package_version()
     at_s = sections["head"]["at"]
     source = f"{at_s:g} s after the start of a simulated run with seed {view.seed}"
-    version = package_version()
     return still_of(sections, source=source, clock=lambda at: f"{at:.3f} s", version=version)
