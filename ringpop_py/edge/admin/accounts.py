@@ -116,6 +116,7 @@ class ReachAccount(Named, frozen=True):
 
     at: Instant
     pings: Annotated[tuple[PingAccount, ...], Meta(max_length=20_000)]
+    lag_s: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
 
 
 class KeyspaceAccount(Named, frozen=True):

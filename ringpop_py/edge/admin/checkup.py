@@ -38,7 +38,9 @@ async def reach(ringpop: Ringpop, _value: object) -> object:
     """Return the outcomes of this node's pings, by member, and what machines in trouble do.
 
     ``last_10_s`` and ``last_300_s`` count the pings that were answered in time, late, and never.
+    ``lag_s`` says how late this node is itself: who is late takes others for late.
     """
+    lag_s = await ringpop.signals.strain.lag_s()
     now = time.time()
     told = [
         (member, row)
@@ -66,7 +68,7 @@ async def reach(ringpop: Ringpop, _value: object) -> object:
         }
         for member, row in told
     ]
-    return {"source": ringpop.name, "at": now, "pings": rows}
+    return {"source": ringpop.name, "at": now, "lag_s": round(lag_s, 3), "pings": rows}
 
 
 async def checkup(ringpop: Ringpop, _value: object) -> object:

@@ -23,6 +23,8 @@ LATE_MIN: Final = 3
 STALLED_S: Final = 1.0
 """A node is starved if its event loop is late so often, or if it did not run for so long."""
 STOLEN_SHARE: Final = 0.2
+LAG_S: Final = 0.3
+"""Likewise if it woke so late from naps of 0.15 s together."""
 WITNESSES_SHOWN: Final = 3
 _CAUSES: Final = {"refused": "killed", "accepted": "paused", "silent": "cut"}
 
@@ -160,11 +162,12 @@ def path_problems(links: Links, failing: Links) -> Iterator[Problem]:
 def starved_in(seen: Seen) -> dict[str, dict[str, Any]]:
     """Return the members that lack processor time, and what they say of it."""
     return {
-        name: strain
+        name: {**strain, "lag_s": lag_s}
         for name, checkup in sorted(seen.checkups.items())
         if (strain := checkup.get("strain"))
         and (
-            strain["late"] >= max(LATE_MIN, STARVED_SHARE * strain["woken"])
+            (lag_s := seen.reach.get(name, {}).get("lag_s", 0.0)) >= LAG_S
+            or strain["late"] >= max(LATE_MIN, STARVED_SHARE * strain["woken"])
             or strain["stalled_s"] >= STALLED_S
             or (strain["stolen"] or 0) >= STOLEN_SHARE
         )
@@ -178,6 +181,8 @@ def starved_problems(starved: dict[str, dict[str, Any]]) -> Iterator[Problem]:
     names = sorted(starved, key=lambda name: -_hunger(starved[name]))
     strain = starved[names[0]]
     told = [f"its event loop was late {strain['late']} of {strain['woken']} times in 10 s"]
+    if strain["lag_s"] >= LAG_S:
+        told.insert(0, f"it woke {strain['lag_s']:.2f} s late from naps of 0.15 s")
     if strain["stalled_s"] >= STALLED_S:
         told.insert(0, f"it did not run for {strain['stalled_s']:.1f} s of the last 10 s")
     if strain["waiting"] is not None:
@@ -191,7 +196,7 @@ def starved_problems(starved: dict[str, dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _hunger(strain: dict[str, Any]) -> float:
-    return float(strain["stalled_s"] + strain["late"] / max(1, strain["woken"]))
+    return float(strain["stalled_s"] + strain["lag_s"] + strain["late"] / max(1, strain["woken"]))
 
 
 def lossy_problems(links: Links, without: Collection[str], cut: Links) -> Iterator[Problem]:

@@ -14,10 +14,12 @@ from ringpop_py.node.signals.recent import Recent
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-LATE_S: Final = 0.1
+LATE_S: Final = 0.05
 """From how many seconds on an event loop is late."""
 STALLS_S: Final = 10.0
 """For how many seconds the node says that it did not run."""
+NAPS: Final = 5
+NAP_S: Final = 0.03
 PRESSURE: Final = Path("/proc/pressure/cpu")
 STAT: Final = Path("/proc/stat")
 STEAL: Final = 7
@@ -64,6 +66,16 @@ class Strain:
     ) -> None:
         self._lateness, self._stalls, self._root = lateness, stalls, root
         self._ticks = self._read_ticks()
+
+    async def lag_s(self) -> float:
+        """Sleep `NAPS` times, and return how late the event loop woke this task, in all.
+
+        A node at rest seldom wakes, and may be in time each time by chance.
+        """
+        began = trio.current_time()
+        for _ in range(NAPS):
+            await trio.sleep(NAP_S)
+        return max(0.0, trio.current_time() - began - NAPS * NAP_S)
 
     def told(self) -> dict[str, Any]:
         """Return how often the event loop ran and was late in the last ten seconds, and the rest.

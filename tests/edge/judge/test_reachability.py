@@ -125,11 +125,17 @@ def test_a_few_late_pings_are_no_lost_packets() -> None:
 STRAIN = {"woken": 40, "late": 0, "stalled_s": 0.0, "waiting": 0.9, "stolen": 0.0}
 
 
-@pytest.mark.parametrize("strain", [{"late": 8}, {"stalled_s": 1.5}, {"stolen": 0.3}])
-def test_a_node_that_lacks_processor_time_is_slow_and_not_cut_off(strain: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("strain", "lag_s"),
+    [({"late": 8}, 0.0), ({"stalled_s": 1.5}, 0.0), ({"stolen": 0.3}, 0.0), ({}, 0.3)],
+)
+def test_a_node_that_lacks_processor_time_is_slow_and_not_cut_off(
+    strain: dict[str, Any], lag_s: float
+) -> None:
     pairs = {f"{by}d": ping("d", last_10_s=[2, 4, 4]) for by in "abce"}
     seen = cluster(pairs)
     seen.checkups["d"]["strain"] = {**STRAIN, **strain}
+    seen.reach["d"]["lag_s"] = lag_s
     problem = only(seen)
     assert problem[:2] == (WARNING, "starved")
     assert problem.text.startswith("d is starved")
@@ -139,4 +145,5 @@ def test_a_node_that_lacks_processor_time_is_slow_and_not_cut_off(strain: dict[s
 def test_a_machine_that_is_busy_is_no_problem_while_the_node_is_in_time() -> None:
     seen = cluster({})
     seen.checkups["d"]["strain"] = {**STRAIN, "late": 7}
+    seen.reach["d"]["lag_s"] = 0.2
     assert problems_in(seen) == []
