@@ -188,8 +188,8 @@ async def test_there_is_a_beat_each_second_though_nothing_changes() -> None:
                 _, beat = await parts.receive()
                 found.append((trio.current_time(), beat))
         for (at, _), (then, _) in pairwise(found):
-            assert then - at < 2 * overview.PERIOD_S
-        assert found[0][1]["at"] <= found[-1][1]["at"] <= time.time()
+            assert then - at < 3 * overview.PERIOD_S  # the page calls it live until then
+        assert found[0][1]["at"] <= found[-1][1]["at"] <= time.time() + 0.001  # it is rounded
         assert re.fullmatch(r"\d\d:\d\d:\d\d", found[0][1]["clock"])
         assert (await http.head("/ui/events")).headers["content-type"].startswith("text/event")
         nursery.cancel_scope.cancel()
