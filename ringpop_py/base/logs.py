@@ -55,7 +55,7 @@ class LogSink:
     Attributes:
         counts: how often each event was logged in this process, by its name and level.
         lost_count, lost_at: how many lines could not be written, as their writer says (`lose`), and
-            when the last one, by the wall clock; 0 if none was lost.
+            when the last one, by `time.monotonic`; 0 if none was lost.
         kept: the last events at the level info or above, whatever is written; and those below while
             somebody asks for them.
     """
@@ -77,7 +77,7 @@ class LogSink:
     def lose(self) -> None:
         """Count a line that could not be written."""
         self.lost_count += 1
-        self.lost_at = time.time()
+        self.lost_at = time.monotonic()
 
     def _is_watched(self) -> bool:
         if time.monotonic() > self._watched_until:

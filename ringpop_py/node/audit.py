@@ -43,7 +43,7 @@ class AuditFile:
         try:
             self._waiting.put_nowait(encode_value("json", line) + b"\n")
         except Full:
-            log.lost_count += 1
+            log.lose()
 
     def reopen(self) -> str:
         """Go on in the file that has the path now, for example after a rotation; return the path.
@@ -80,7 +80,7 @@ class AuditFile:
                 torn = failing = False
             except OSError as error:
                 torn = torn or len(rest) < len(item)
-                log.lost_count += 1
+                log.lose()
                 if not failing:  # once, until a line can be written again
                     log.error("audit-not-written", path=self._path, reason=str(error))  # noqa: TRY400 - as it says
                 failing = True

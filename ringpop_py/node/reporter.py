@@ -51,8 +51,8 @@ class Reporter:
 
     Attributes:
         events: the last facts.
-        stalls: when this node did not run, and for how many seconds.
-        troubles: when it misunderstood which peer, and how.
+        stalls: when this node did not run, by trio's clock, and for how many seconds.
+        troubles: when it misunderstood which peer, likewise, and how.
         status_changes: how often a member came to each status.
         series: the last ten minutes, in figures.
         audit: where accesses to data are told, if they are.
@@ -88,9 +88,9 @@ class Reporter:
         if not is_fact(effect):
             return
         if isinstance(effect, fx.Stalled):
-            self.stalls.append((time.time(), effect.for_us / SECOND_US))
+            self.stalls.append((trio.current_time(), effect.for_us / SECOND_US))
         elif isinstance(effect, fx.PeerTrouble):
-            self.troubles.append((time.time(), effect.peer, effect.reason))
+            self.troubles.append((trio.current_time(), effect.peer, effect.reason))
         if isinstance(effect, fx.StatusChanged):
             self._compare_stores(effect.member)
             if effect.before is None or effect.before.status is not effect.member.status:

@@ -38,10 +38,10 @@ async def reach(ringpop: Ringpop, _value: object) -> object:
     """Return the outcomes of this node's pings, by member, and what machines in trouble do.
 
     ``last_10_s`` and ``last_300_s`` count the pings that were answered in time, late, and never.
-    ``lag_s`` says how late this node is itself: who is late takes others for late.
+    ``lag_s`` says how late this node is itself: a late node takes others for late.
     """
     lag_s = await ringpop.signals.strain.lag_s()
-    now = time.time()
+    now, until = time.time(), trio.current_time()
     told = [
         (member, row)
         for member in ringpop.members
@@ -62,8 +62,8 @@ async def reach(ringpop: Ringpop, _value: object) -> object:
             "failing_since": row.failing_since,
             "failure": row.failure,
             "words": row.words,
-            "last_10_s": row.seconds.sums(now),
-            "last_300_s": row.minutes.sums(now),
+            "last_10_s": row.seconds.sums(until),
+            "last_300_s": row.minutes.sums(until),
             "tcp": knocks.get(member.address, ""),
         }
         for member, row in told
@@ -81,7 +81,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "at": now,
         "health_score": ringpop.node.health_score,
         "log_lines_lost": log.lost_count,
-        "log_lost_at": log.lost_at,
+        "log_lost_at": now - time.monotonic() + log.lost_at if log.lost_count else 0.0,
         "connections_refused": links.refused_count,
         "connections_refused_at": refused_at,
         "strain": ringpop.signals.strain.told(),
@@ -98,7 +98,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
 
 def _strangers(ringpop: Ringpop) -> list[dict[str, Any]]:
     """Return the peers that this node misunderstood in the last `STRANGE_S`, and why."""
-    began = time.time() - STRANGE_S
+    began = trio.current_time() - STRANGE_S
     recent = [(peer, why) for at, peer, why in ringpop.reporter.troubles if at >= began]
     return [
         {"peer": peer[:TEXT_CHARACTERS_MAX], "why": why[:TEXT_CHARACTERS_MAX], "count": count}

@@ -149,7 +149,7 @@ def cells_of(reach: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def lost_in(
     members: Iterable[Mapping[str, Any]], problems: Iterable[Mapping[str, Any]]
 ) -> set[str]:
-    """Return who does not answer anybody: who is faulty, or is so by what the judge found."""
+    """Return the members that answer nobody: the faulty ones, and those that the judge found."""
     faulty = {member["name"] for member in members if member["status"] == "faulty"}
     lost = (problem["members"] for problem in problems if problem["cause"] in LOST)
     return faulty.union(*lost)

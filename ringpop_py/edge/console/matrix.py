@@ -100,7 +100,7 @@ def paths_of(
         cells: by sender and receiver: `ms`, the round trip, or None; `lost`, the share of the last
             pings that were late or lost, or None; `failure`, why the last one failed, or ``""``;
             `tcp`, how TCP went then: ``refused``, ``accepted``, ``silent`` or ``""``.
-        dead: who does not answer anybody: nothing is known of whom it reaches.
+        dead: the members that answer nobody: whom they reach is not known.
         by_zone: put members of one zone side by side.
     """
     gone = frozenset(dead)

@@ -24,9 +24,13 @@ CLOCK_S: Final = 5.0
 SETTINGS_SHOWN: Final = 5
 RECENT_S: Final = 60.0
 """For how long what happened and is over, as lines of a log that were lost, is a problem."""
-SYMPTOMS: Final = ("partitions", "views", "members", "hosts")
-"""What a lost member or a store that fails may cause: it explains them."""
-EXPLAINING: Final = ("killed", "paused", "cut", "certificate", "path", "starved", "store-deleted")
+_OF_LOSS: Final = ("partitions", "views", "members", "hosts")
+EXPLAINED: Final = {
+    **dict.fromkeys(("killed", "paused", "cut", "certificate"), _OF_LOSS),
+    **dict.fromkeys(("path", "starved", "lossy"), ("views",)),
+    "store-deleted": ("partitions",),
+}
+"""What each cause explains, if it names no member: then it is evidence of the cause."""
 
 
 def problems_in(
@@ -43,9 +47,8 @@ def problems_in(
     away = {row["name"] for row in seen.rows if row["status"] in ("leave", "tombstone")} | {*lost}
     starved = reachability.starved_in(seen)
     cut = reachability.cut_in(links, lost)
-    lossy = {
-        problem.members[0] for problem in reachability.lossy_problems(links, {*starved, *away}, cut)
-    }
+    around = {*starved, *away}
+    lossy = {each.members[0] for each in reachability.lossy_problems(links, around, cut)}
     cut = {pair: ping for pair, ping in cut.items() if not {*pair} & {*lossy, *starved}}
     return worst_first(
         _folded(
@@ -53,7 +56,7 @@ def problems_in(
                 *reachability.lost_problems(seen, links, lost),
                 *reachability.path_problems(links, cut),
                 *reachability.starved_problems(starved),
-                *reachability.lossy_problems(links, {*starved, *away}, cut),
+                *reachability.lossy_problems(links, around, cut),
                 *storage.store_problems(seen),
                 *storage.disk_problems(seen),
                 *storage.keyspace_problems(seen, away),
@@ -70,22 +73,23 @@ def problems_in(
 
 
 def _folded(problems: list[Problem]) -> list[Problem]:
-    """Return *problems*, but those that another one explains are evidence of it."""
-    causes = [each for each in problems if each.cause in EXPLAINING]
-    if not causes:
-        return problems
-    first, *others = worst_first(causes)
-    explained = [each for each in problems if each.cause in SYMPTOMS and _is_explained(each)]
-    first = first._replace(
-        level=max(each.level for each in [first, *explained]),
-        evidence=(*first.evidence, *(each.text for each in explained)),
-    )
-    rest = [each for each in problems if each not in causes and each not in explained]
-    return [first, *others, *rest]
-
-
-def _is_explained(problem: Problem) -> bool:
-    return not problem.members
+    """Return *problems*, but those that another one explains are evidence of the worst such one."""
+    causes = worst_first(each for each in problems if each.cause in EXPLAINED)
+    explained: dict[Problem, list[Problem]] = {}
+    rest = []
+    for each in problems:
+        by = (cause for cause in causes if each.cause in EXPLAINED[cause.cause])
+        cause = None if each.members else next(by, None)
+        if cause is not None:
+            explained.setdefault(cause, []).append(each)
+        elif each not in causes:
+            rest.append(each)
+    for cause in causes:
+        found = explained.get(cause, [])
+        level = max(each.level for each in [cause, *found])
+        evidence = (*cause.evidence, *(each.text for each in found))
+        rest.append(cause._replace(level=level, evidence=evidence))
+    return rest
 
 
 def _of_size(seen: Seen, members: int | None) -> Iterator[Problem]:

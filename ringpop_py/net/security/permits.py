@@ -178,7 +178,7 @@ class ClientLimits:
 
 
 def limits_in(limits: WireLimits) -> ClientLimits | None:
-    """Return the limits of clients in *limits*; None if there are none."""
+    """Return the limits of clients in *limits*; None if clients have no limit."""
     most = limits.client_requests_max, limits.client_bytes_max
     return ClientLimits(*most) if any(most) else None
 

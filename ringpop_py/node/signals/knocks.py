@@ -38,7 +38,7 @@ class Knocks:
         self._known = {to: known for to, known in self._known.items() if known[0] > began}
         unknown = [to for to in addresses if to not in self._known]
         async with trio.open_nursery() as nursery:
-            for to in unknown[: TOGETHER_MAX - len(self._known)]:
+            for to in unknown[: max(0, TOGETHER_MAX - len(self._known))]:
                 nursery.start_soon(self._ask, to)
         return {to: self._known[to][1] for to in addresses if to in self._known}
 

@@ -6,6 +6,8 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from ringpop_py.base.metering import Histogram
 from ringpop_py.node.signals.recent import Recent
 
@@ -72,9 +74,9 @@ class Reached:
         self._shortest_s = inf
 
     def has_answered(self, took_s: float, now: float) -> None:
-        """Note an answer at *now* of the wall clock."""
+        """Note an answer at *now* of trio's clock: the other one may be set back."""
         self.answered += 1
-        self.answered_at, self.failing_since = now, 0.0
+        self.answered_at, self.failing_since = time.time(), 0.0
         before = self.round_trip_s
         self.round_trip_s = took_s if before is None else before + (took_s - before) / SMOOTHING
         is_late = took_s > 2 * self._shortest_s + LATE_S
@@ -82,9 +84,10 @@ class Reached:
         self._count(LATE if is_late else ON_TIME, now)
 
     def has_failed(self, reason: str, words: str, now: float) -> None:
-        """Note a failure at *now* of the wall clock."""
+        """Note a failure at *now* of trio's clock."""
         self.failed += 1
-        self.failed_at, self.failing_since = now, self.failing_since or now
+        self.failed_at = time.time()
+        self.failing_since = self.failing_since or self.failed_at
         self.failure, self.words = reason, words
         if reason in LOSSES:
             self._count(LOST, now)
@@ -114,15 +117,15 @@ class Reach:
     def answered(self, peer: Address, took_s: float) -> None:
         """Note that *peer* has answered a ping."""
         self.round_trips.observe(took_s)
-        self._of(peer).has_answered(took_s, time.time())
+        self._of(peer).has_answered(took_s, trio.current_time())
 
     def failed(self, peer: Address, reason: str, words: str = "") -> None:
         """Note that a ping to *peer* has failed, with the error in *words*."""
-        self._of(peer).has_failed(reason, words[:WORDS_MAX], time.time())
+        self._of(peer).has_failed(reason, words[:WORDS_MAX], trio.current_time())
 
     def recent(self, members: Iterable[Address]) -> dict[tuple[str], int]:
         """Return the pings to *members* in the last ten seconds, by the name of their outcome."""
-        now = time.time()
+        now = trio.current_time()
         rows = [self.peers[each].seconds.sums(now) for each in members if each in self.peers]
         sums = (sum(outcomes) for outcomes in zip([0, 0, 0], *rows, strict=True))
         return dict(zip((("on_time",), ("late",), ("lost",)), sums, strict=True))

@@ -21,7 +21,7 @@ class Recent:
         self._step = 0
 
     def note(self, outcome: int, now: float) -> None:
-        """Count an event at *now*, in seconds of any clock that does not go back far."""
+        """Count an event at *now*, in seconds of a clock that is never set back."""
         self._counts[self._go_to(now) * self._outcomes + outcome] += 1
 
     def sums(self, now: float) -> list[int]:

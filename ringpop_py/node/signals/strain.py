@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,7 +84,7 @@ class Strain:
         and ``stolen`` the share of their time that the host of this virtual machine took.
         """
         on_time, late = self._lateness.recently()
-        began = time.time() - STALLS_S
+        began = trio.current_time() - STALLS_S
         stalled_s = sum(lasted_s for at, lasted_s in self._stalls if at >= began)
         before, self._ticks = self._ticks, self._read_ticks()
         spent, stolen = (now - then for now, then in zip(self._ticks, before, strict=True))

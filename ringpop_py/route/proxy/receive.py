@@ -154,7 +154,7 @@ class ProxyServer:
     def _failed(self, error: BaseException, endpoint: str, count: int = 1) -> Answer:
         """Count, and return the answer for, what a handler has raised for so many requests.
 
-        Raises what is not for the caller: whoever has forwarded the request counts it.
+        Raises what is not for the caller: the node that has forwarded the request counts it.
         """
         failure = self._application.failure(error, endpoint)
         if not isinstance(failure, ApplicationError):

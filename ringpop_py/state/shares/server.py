@@ -107,7 +107,7 @@ class PartitionServer(Generic[H]):
 
     Attributes:
         operations: counts what it has served. Errors that do not settle a request are not counted
-            here: it goes on elsewhere, and whoever gives it up counts it.
+            here: it goes on elsewhere, and the node that gives it up counts it.
     """
 
     def __init__(self, holder: Holder[H], name: str, wait_s: float, operations: Operations) -> None:

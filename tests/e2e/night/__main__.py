@@ -17,7 +17,7 @@ from tests.e2e.night.hosts import Hosts, why_no_hosts
 def seen_of(name: str, folder: Path, *, looks: int = 1) -> tuple[bool, list[str]]:
     """Return whether the first line of `check` names the fault *name*, and all its lines.
 
-    It is looked at once, when the time is over, or *looks* times from the beginning.
+    There is one look when the time is over, or *looks* of them from the beginning on.
     """
     make, pattern = FAULTS[name]
     with Stand(folder) as stand, make(stand):

@@ -27,7 +27,8 @@ async def test_the_last_refused_connection_and_lost_line_have_their_time() -> No
     assert after["connections_refused"] == 2
     assert 89 < after["at"] - after["connections_refused_at"] < 100
     assert after["log_lines_lost"] == before["log_lines_lost"] + 1
-    assert began <= after["log_lost_at"] <= after["at"]
+    # Told by another clock, whose readings are a moment apart.
+    assert began - 0.001 <= after["log_lost_at"] <= after["at"]
     assert checked("/admin/checkup", after) == after
 
 

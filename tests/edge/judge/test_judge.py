@@ -284,6 +284,19 @@ def test_a_process_with_another_key() -> None:
     assert text == f"a process at 10.0.0.9 is refused by a, b: {why}"
 
 
+def test_a_slow_node_is_no_reason_for_partitions_that_wait_for_something_else() -> None:
+    seen = healthy()
+    strain = {"woken": 10, "late": 9, "stalled_s": 0.0, "waiting": None, "stolen": None}
+    seen.checkups["b"]["strain"] = strain
+    for name in ("a", "b", "c"):
+        seen.keyspaces[name] = [keyspace(served=10, waits_for="2 members, of 3")]
+    seen.nodes["b"]["checksum"] = 8
+    starved, partitions = problems_in(seen)
+    assert (partitions.cause, partitions.level) == ("partitions", CRITICAL)
+    assert (starved.cause, starved.level) == ("starved", CRITICAL)  # it explains the views
+    assert starved.evidence[-1] == "2 different views of the cluster: a, c | b"
+
+
 def test_a_lost_member_explains_what_comes_of_it() -> None:
     seen = healthy()
     seen.rows[1] = row("b", status="faulty", in_ring=False, address="h:1")

@@ -203,7 +203,7 @@ async def test_thousands_of_names_do_not_make_thousands_of_series(
         assert sum(sample.value for sample in endpoints) == len(node.channel.handlers.served)
 
 
-def test_peers_that_are_no_members_are_forgotten() -> None:
+async def test_peers_that_are_no_members_are_forgotten() -> None:
     reach = Reach(lambda: {Address("member", 1)})
     reach.answered(Address("member", 1), 0.01)
     for port in range(1, 10 * EXTRA_MAX):
