@@ -264,7 +264,7 @@ async def test_rows_that_only_the_deleted_files_had_are_told_to_be_lost(
         # The other one finds it out when its copy is fetched.
         await until(lambda: all(each.member.life == 1 for each in world.members().values()))
         assert world.state() is State.GET
-        assert not shuffle.record.intervals[0].holders
+        await until(lambda: not shuffle.record.intervals[0].holders)  # each is told by itself
 
 
 async def test_what_only_a_member_has_that_has_lost_other_rows_is_copied_from_it_first(
