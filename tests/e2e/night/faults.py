@@ -253,8 +253,11 @@ def read_only(stand: Stand) -> Iterator[None]:
 @contextlib.contextmanager
 def deleted_store(stand: Stand) -> Iterator[None]:
     """All that is in the store is deleted."""
-    for each in list(stand.store.iterdir()):
-        shutil.rmtree(each)
+    gone = stand.folder / "gone"
+    gone.mkdir()
+    for each in list(stand.store.iterdir()):  # moved first, as nodes write into it meanwhile
+        each.rename(gone / each.name)
+    shutil.rmtree(gone)
     yield
 
 
@@ -269,7 +272,8 @@ def clock(stand: Stand) -> Iterator[None]:
 def damaged_object(stand: Stand) -> Iterator[None]:
     """Objects in the store are damaged, and a node crashes: others have to read its journal."""
     for path in [p for p in stand.store.rglob("*") if p.is_file() and "j" in p.parts]:
-        path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+        with contextlib.suppress(FileNotFoundError):  # nodes write and delete meanwhile
+            path.write_bytes(path.read_bytes()[:-8] + bytes(8))
     stand.victim.kill()
     stand.victim.start()
     yield
