@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.rescale_events import Lost as Lost
     from ringpop_py.state.table.aggregations import ABSENT as ABSENT
     from ringpop_py.state.table.conditions import tag_of as tag_of
+    from ringpop_py.state.table.due import expiring as expiring
 else:
     __getattr__, __dir__, names = lazily(
         __name__,
@@ -101,6 +102,7 @@ else:
             "state.rows.stagefile": "Chunk encode_stage",
             "state.table.aggregations": "ABSENT",
             "state.table.conditions": "tag_of",
+            "state.table.due": "expiring",
             "state.keyspaces.keyspace": "Keyspace",
             "state.keyspaces.local": "open_local_keyspaces",
             "base.logs": "LogEvent",

@@ -15,6 +15,7 @@ from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import STORE_LABEL
 from ringpop_py.member.swim.records import is_fact, record_of, record_of_burst, text_of
 from ringpop_py.member.swim.timers import SECOND_US
+from ringpop_py.node.clocks import Clocks
 from ringpop_py.node.events import EventLog, LoggedTroubles
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Reporter:
         status_changes: how often a member came to each status.
         series: the last ten minutes, in figures.
         audit: where accesses to data are told, if they are.
+        clocks: this node's clock, and what others' clocks said.
     """
 
     def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
@@ -65,6 +67,7 @@ class Reporter:
         self.troubles: deque[tuple[float, str, str]] = deque(maxlen=RECENT_MAX)
         self.series = Series(time.time())
         self.audit: AuditFile | None = None
+        self.clocks = Clocks()
         self._name = name
         self._cluster = cluster
         self._store = store
@@ -156,6 +159,7 @@ class Reporter:
         """
         if not (said_ms.isdecimal() and len(said_ms) <= TIME_CHARACTERS_MAX):
             return  # a peer can send any text
+        self.clocks.told(address, int(said_ms))
         read_ms = round(time.time() * 1000)
         ahead_s = clock_ahead_ms(int(said_ms), dialed_ms=dialed_ms, read_ms=read_ms) / 1000
         if abs(ahead_s) >= CLOCK_DIFFERS_S and self._first_time(address, "clock"):

@@ -164,7 +164,7 @@ class Ringpop:
         self._observers: list[Callable[[fx.Effect], None]] = [self.readiness.observe]
         self._changed = trio.Event()
         self._healed: deque[fx.Healed] = deque(maxlen=1)
-        self.keyspaces_on_demand = KeyspacesOnDemand(self, store)
+        self.keyspaces_on_demand = KeyspacesOnDemand(self, store, self.reporter.clocks)
         self.driver.digest = lambda: self.keyspaces_on_demand.digest
         self.ending = Ending(
             node,

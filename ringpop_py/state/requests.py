@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
 from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
@@ -40,11 +40,13 @@ from ringpop_py.base.values.requests import (
 )
 from ringpop_py.state.placement.keys import partitions_of
 from ringpop_py.state.table.conditions import conditional_on
+from ringpop_py.state.table.due import at_ms_of, expiring
 from ringpop_py.state.table.operation_ids import named_write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ringpop_py.state.table.due import ZonedTime
     from ringpop_py.state.table.keyed import KeyedState
 
 _as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python
@@ -144,19 +146,73 @@ def scattered(
     return [outcomes[place] for place in range(len(outcomes))]
 
 
-def change_of(
-    key: str, operation: str, argument: Value, if_tag: str | None, *, if_absent: bool
-) -> Change:
+class PackedRows(NamedTuple):
+    """Keys and their values as they are stored.
+
+    Attributes:
+        following: the key at which the next page starts; None after the last page.
+        age_s: see `StaleValues`.
+    """
+
+    rows: list[tuple[str, bytes]]
+    following: str | None
+    age_s: float | None
+
+
+class StaleValues(NamedTuple):
+    """The result of a stale read.
+
+    Attributes:
+        age_s: the values include every write that was acknowledged this many seconds before the
+            read returned. None if only owners answered: they do not say how old their values are.
+    """
+
+    values: dict[str, Value]
+    age_s: float | None
+
+
+class ChangeOptions(TypedDict, total=False):
+    """Options of a write; see `Keyspace.update`.
+
+    Attributes:
+        if_tag: write only if the key has a value with this tag; see `tag_of`.
+        if_absent: write only if it has no value.
+        expires_in: the key expires so many seconds after the write, by the clock of its owner.
+        expires_at: it expires then: seconds since 1970, or a `datetime` with a time zone.
+        operation_id: by which a repetition of the write is recognised.
+        timeout_s: for the call.
+    """
+
+    if_tag: str | None
+    if_absent: bool
+    expires_in: float | None
+    expires_at: float | ZonedTime | None
+    operation_id: str | OperationId | None
+    timeout_s: float | None
+
+
+_OPTIONS: Final = ChangeOptions.__optional_keys__
+
+
+def change_of(key: str, operation: str, argument: Value, options: ChangeOptions) -> Change:
     """Return a change as `Keyspace.update` takes it. Raises BadOperation and ConfigError."""
     if not isinstance(operation, str):
         raise wrong("operation", "text", operation)
     if not (isinstance(key, str) and is_usual_key(key)):
         check_key(checked_text(key, "key"))
-    if if_tag is None and not if_absent:  # the usual case
+    if not options:  # the usual case
         return Change(key, operation, argument)
-    if if_tag is not None:
-        checked_text(if_tag, "if_tag")
-    return Change(key, *conditional_on(operation, argument, if_tag, if_absent=if_absent))
+    if not options.keys() <= _OPTIONS:
+        unknown, there = min(options.keys() - _OPTIONS), ", ".join(sorted(_OPTIONS))
+        raise TypeError(f"a write has no option {unknown!r}; it has {there}")
+    if_tag, if_absent = options.get("if_tag"), options.get("if_absent", False)
+    if if_tag is not None or if_absent:
+        if if_tag is not None:
+            checked_text(if_tag, "if_tag")
+        operation, argument = conditional_on(operation, argument, if_tag, if_absent=if_absent)
+    expires_in, expires_at = options.get("expires_in"), options.get("expires_at")
+    changed = expiring(operation, argument, expires_in=expires_in, expires_at=expires_at)
+    return Change(key, *changed)
 
 
 def keys_in(keys: Iterable[str]) -> tuple[str, ...]:
@@ -236,6 +292,15 @@ def checked_limit(limit: int | None) -> int | None:
     return limit
 
 
+def seconds_left(rows: Sequence[tuple[str, bytes]], now_ms: float) -> float | None:
+    """Return how long the key has whose stored value is in *rows*, as `Keyspace.ttl` does."""
+    if not rows:
+        return 0.0
+    ((_, stored),) = rows
+    at_ms = at_ms_of(stored)
+    return None if at_ms is None else max(at_ms - now_ms, 0.0) / 1_000
+
+
 def all_of(results: dict[int, Any]) -> dict[int, Any]:
     """Return *results*. Raises the first error among them."""
     for result in results.values():
@@ -306,6 +371,7 @@ class ReadsOf:
     parts: Mapping[int, Sequence[str]]
     stale: bool
     host: Any = None
+    stored: bool = False
     endpoint = messages.READ
     changes_state = False
     kind = "read"
@@ -320,17 +386,19 @@ class ReadsOf:
         *,
         stale: bool,
         host: Any = None,  # noqa: ANN401 - see `WritesOf`
+        stored: bool = False,
     ) -> ReadsOf:
         """Return the request for *keys*, each once: a repeated one would have two rows."""
         wanted = keys_in(keys)
         groups = grouped(wanted, partitions_count)
         parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
-        return cls(keyspace, generation, parts, stale, host)
+        return cls(keyspace, generation, parts, stale, host, stored)
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
         parts = tuple([(number, tuple(self.parts[number])) for number in numbers])
-        return encode(ReadRequest(self.keyspace, self.generation, parts, self.stale))
+        request = ReadRequest(self.keyspace, self.generation, parts, self.stale, self.stored)
+        return request.encode()
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of partition *number*. Raises BodyError."""
@@ -352,13 +420,13 @@ class ReadsOf:
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `MemberRequest`."""
         parts = [(number, self.parts[number]) for number in numbers]
-        found: Awaitable[list[Any]] = self.host.read(parts, stale=self.stale)
+        found: Awaitable[list[Any]] = self.host.read(parts, stale=self.stale, stored=self.stored)
         return found
 
     def look(self, number: int) -> Callable[[KeyedState], Any]:
         """See `StaleRequest`."""
-        keys = self.parts[number]
-        return lambda state: state.packed(keys)
+        keys, stored = self.parts[number], self.stored
+        return lambda state: state.packed(keys, stored=stored)
 
 
 @dataclass(slots=True)

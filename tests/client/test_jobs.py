@@ -29,8 +29,8 @@ from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.state.jobs import applier
 from ringpop_py.state.jobs import messages as jobs_messages
 from ringpop_py.state.messages import DESCRIBE
+from ringpop_py.state.rows.vectors import NumberRows
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
-from ringpop_py.state.table.vectors import NumberRows
 from tests.state.jobs.jobs_staged import JOB, NAME, PARTITIONS, a_file
 
 if TYPE_CHECKING:

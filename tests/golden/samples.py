@@ -131,7 +131,7 @@ from ringpop_py.state.placement.gossip import Known, TableGossip, _Offer
 from ringpop_py.state.rows.pages import MISSING, Columns, ColumnsRequest, columns_in
 from ringpop_py.state.rows.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.state.stores.memory import MemoryStore
-from ringpop_py.state.table.bodies import Body, Group, parts_of
+from ringpop_py.state.table.bodies import Group, ReadBody, parts_of
 from ringpop_py.state.table.entries import FrozenEntries
 from ringpop_py.state.table.keyed import Snapshot
 from ringpop_py.state.table.sessions import Session, record_of
@@ -517,10 +517,14 @@ def _keyspaces() -> dict[str, Kind]:
             again=ApplyRequest("k", 1, ((0, (AGAIN_WRITE,)),)),
             full=ApplyRequest("k-é", 1 << 40, ((0, ()), (16_383, (PLAIN_WRITE, FULL_WRITE)))),
         ),
-        "keyspace.read": _declared(
-            ReadRequest,
-            bare=ReadRequest("k", 0, ()),
-            full=ReadRequest("k-é", 1, ((0, ("a", "é" * 1024)), (1, ())), stale=True),
+        "keyspace.read": Kind(
+            ReadRequest.encode,
+            partial(decode, ReadRequest),
+            {
+                "bare": ReadRequest("k", 0, ()),
+                "stored": ReadRequest("k", 0, ((0, ("a",)),), stored=True),
+                "full": ReadRequest("k-é", 1, ((0, ("a", "é" * 1024)), (1, ())), stale=True),
+            },
         ),
         "keyspace.scan": _declared(
             ScanRequest,
@@ -843,7 +847,7 @@ def _put_applied(store: MemoryStore, done: JobProgress) -> None:
     found.put_applied(JobRecord("j", plan=plan, found=dict(counts)))
 
 
-def _body_of(parts: Body) -> bytes:
+def _body_of(parts: ReadBody) -> bytes:
     changed, deleted, ids, offsets = parts
     group = Group()
     group.changed = {**changed, **dict.fromkeys(deleted)}
@@ -867,7 +871,7 @@ def _store() -> dict[str, Kind]:
     )
     manifest = Manifest("k-é", 3, 7, (EPOCH_FILE,), ("a", "é"), "é", INTEGER_MAX)
     jobs_keys = KEYS.job("j")
-    body = Body({"é": b"\xc0"}, ["d"], {"s": [0, 5, DIGEST], "é": [INTEGER_MAX]}, {"o": b"\1"})
+    body = ReadBody({"é": b"\xc0"}, ["d"], {"s": [0, 5, DIGEST], "é": [INTEGER_MAX]}, {"o": b"\1"})
     return {
         "store.definition": _stored(
             KEYS.definition,
@@ -920,7 +924,7 @@ def _store() -> dict[str, Kind]:
         "journal.body": Kind(
             _body_of,
             lambda packed: parts_of(decode_value("msgpack", packed)),
-            {"empty": Body({}, [], {}, {}), "full": body},
+            {"empty": ReadBody({}, [], {}, {}), "full": body},
             refusal=StateDamaged,
         ),
     }

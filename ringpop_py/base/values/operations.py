@@ -180,7 +180,7 @@ class WriteRun(Sequence[Write]):
 
 
 class ArgumentRows(Sequence[Value]):
-    """Arguments of many changes that are evaluated together (`ringpop_py.state.table.vectors`)."""
+    """Arguments of many changes that are evaluated together (`ringpop_py.state.rows.vectors`)."""
 
     @abstractmethod
     def applied(self, before: Sequence[bytes | None]) -> list[bytes | None]:

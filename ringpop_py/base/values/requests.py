@@ -181,15 +181,24 @@ class ReadRequest(KeyspaceRequest, frozen=True):
 
     Attributes:
         stale: whether the owner may answer without asking the store whether it still owns.
+        stored: whether values come as they are stored, with the instants at which they expire.
     """
 
     parts: tuple[tuple[Natural, tuple[Key, ...]], ...]
     stale: bool = False
+    stored: bool = False
 
     @property
     def numbers(self) -> Sequence[int]:
         """See `KeyspaceRequest`."""
         return [number for number, _ in self.parts]
+
+    def encode(self) -> bytes:
+        """Return the request as a body."""
+        row = astuple(
+            self
+        )  # without the last field, as before there was one, if it has its default
+        return encode_value("msgpack", row if self.stored else row[:-1])
 
 
 class ScanRequest(KeyspaceRequest, frozen=True):

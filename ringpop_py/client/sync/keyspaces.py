@@ -6,6 +6,7 @@ It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, over connections of i
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
@@ -22,6 +23,7 @@ from ringpop_py.state.messages import OWNERS, TELL, OwnersRequest
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
+    ChangeOptions,
     MailIds,
     ReadsOf,
     ScansOf,
@@ -36,6 +38,7 @@ from ringpop_py.state.requests import (
     known,
     scan_of,
     scattered,
+    seconds_left,
 )
 
 if TYPE_CHECKING:
@@ -110,14 +113,27 @@ class KeyspaceClient(Closing):
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
         """Return the values of those of *keys* that exist. Raises if any could not be read."""
+        rows = self._rows(keys, timeout_s, stale=stale)
+        return {key: value_of(key, packed) for key, packed in rows}
+
+    def _rows(
+        self,
+        keys: Iterable[str],
+        timeout_s: float | None,
+        *,
+        stale: bool = False,
+        stored: bool = False,
+    ) -> list[tuple[str, bytes]]:
         wanted = keys_in(keys)  # they may be read twice
 
-        def read(deadline: float) -> dict[str, Value]:
+        def read(deadline: float) -> list[tuple[str, bytes]]:
             keyspace = self.dispatcher.described(deadline)
             count = keyspace.partitions_count
-            request = ReadsOf.of(self.name, keyspace.generation, wanted, count, stale=stale)
+            request = ReadsOf.of(
+                self.name, keyspace.generation, wanted, count, stale=stale, stored=stored
+            )
             results = self.dispatcher.ask(request, tuple(request.parts), deadline, stale=stale)
-            return {key: value_of(key, packed) for key, packed in request.rows(results)}
+            return request.rows(results)
 
         return self.until(timeout_s, read)
 
@@ -157,53 +173,37 @@ class KeyspaceClient(Closing):
 
     # Writing.
 
-    def put(
-        self,
-        key: str,
-        value: Value,
-        *,
-        if_tag: str | None = None,
-        if_absent: bool = False,
-        operation_id: str | OperationId | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Set *key* to *value*."""
-        self.update(
-            key,
-            "put",
-            value,
-            if_tag=if_tag,
-            if_absent=if_absent,
-            operation_id=operation_id,
-            timeout_s=timeout_s,
-        )
+    def put(self, key: str, value: Value, **options: Unpack[ChangeOptions]) -> None:
+        """Set *key* to *value*, which expires only if *options* say so; see `Keyspace.update`."""
+        self.update(key, "put", value, **options)
 
-    def delete(
-        self,
-        key: str,
-        *,
-        if_tag: str | None = None,
-        operation_id: str | OperationId | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Delete *key*; it need not exist, unless *if_tag* is given."""
-        self.update(key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s)
+    def persist(self, key: str, *, timeout_s: float | None = None) -> None:
+        """Have *key* never expire. It need not exist."""
+        self.update(key, "persist", timeout_s=timeout_s)
+
+    def ttl(self, key: str, *, timeout_s: float | None = None) -> float | None:
+        """Return in how many seconds *key* expires, by the clock here; see `Keyspace.ttl`."""
+        rows = self._rows([key], timeout_s, stored=True)
+        return seconds_left(rows, time.time() * 1_000)
+
+    def delete(self, key: str, **options: Unpack[ChangeOptions]) -> None:
+        """Delete *key*; it need not exist, unless ``if_tag`` is given."""
+        self.update(key, "delete", **options)
 
     def update(
         self,
         key: str,
         operation: str,
         argument: Value = None,
-        *,
-        if_tag: str | None = None,
-        if_absent: bool = False,
-        operation_id: str | OperationId | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[ChangeOptions],
     ) -> Value:
         """Change *key*, and return its value afterwards; see `Keyspace.update`."""
-        change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
-        outcomes = self.update_many([change], operation_id=operation_id, timeout_s=timeout_s)
-        (outcome,) = outcomes
+        change = change_of(key, operation, argument, options)
+        (outcome,) = self.update_many(
+            [change],
+            operation_id=options.get("operation_id"),
+            timeout_s=options.get("timeout_s"),
+        )
         if isinstance(outcome, KeyspaceError):
             raise outcome
         return outcome.values[0]

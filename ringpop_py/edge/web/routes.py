@@ -49,7 +49,8 @@ from ringpop_py.state.placement.definition import Settings
 if TYPE_CHECKING:
     from ringpop_py.edge.web.overview import Overview
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.state.keyspaces.keyspace import Keyspace, PackedRows
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.requests import PackedRows
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000

@@ -39,6 +39,7 @@ from ringpop_py.state.actors.mailboxes import (
     Seat,
 )
 from ringpop_py.state.placement.table import to_rows
+from ringpop_py.state.requests import all_of
 from ringpop_py.state.shares.rescale_events import Lost
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ class Deliveries:
     async def bring(self, mail: Mail, timeout_s: float | None) -> MailAnswered:
         """Return what the actor has answered. Raises KeyspaceError."""
         found = await self._ask(_Ask(mail, self._stage), (mail.partition,), timeout_s)
-        return cast(MailAnswered, found[mail.partition])
+        return cast(MailAnswered, all_of(found)[mail.partition])
 
     async def wait_for_room(self) -> None:
         """Wait until there is room for a message that nobody waits for."""

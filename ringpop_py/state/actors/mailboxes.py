@@ -67,7 +67,7 @@ def register_saving(aggregations: Aggregations) -> None:
             raise ConditionFailed("the actor has gone on elsewhere")
         return record
 
-    aggregations.register(SAVE, save, listed=False)
+    aggregations.register_own(SAVE, save)
 
 
 @dataclass(slots=True)

@@ -28,9 +28,9 @@ from ringpop_py.base.values.requests import Moved
 from ringpop_py.state.jobs.messages import Refusals, RowRefusal
 from ringpop_py.state.jobs.store import now_us
 from ringpop_py.state.partition.chart import Presence
+from ringpop_py.state.rows.vectors import ROWS_MIN, NumberRows, number_rows
 from ringpop_py.state.shares.server import Held
 from ringpop_py.state.table.sessions import JOBS_MAX
-from ringpop_py.state.table.vectors import ROWS_MIN, NumberRows, number_rows
 from ringpop_py.state.tasks import in_parallel
 
 if TYPE_CHECKING:

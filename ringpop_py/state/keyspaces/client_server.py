@@ -126,12 +126,12 @@ class ClientServer:
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)
-        parts, stale = dict(request.parts), request.stale
+        parts, stale, stored = dict(request.parts), request.stale, request.stored
         return await self._bring(
             request,
             incoming,
             lambda keyspace: keyspace.read_packed(
-                parts, stale=stale, timeout_s=_time_left_s(incoming)
+                parts, stale=stale, stored=stored, timeout_s=_time_left_s(incoming)
             ),
         )
 

@@ -144,13 +144,17 @@ class KeyspaceServer:
 
     def _read(self, incoming: IncomingCall) -> Answer | Awaitable[Answer] | None:
         request = decode(ReadRequest, incoming.arg3)
-        parts, stale = request.parts, request.stale
+        parts, stale, stored = request.parts, request.stale, request.stored
         partition = self._served(request, incoming)
         if partition is None:
-            return self._at_host(request, incoming, lambda host: host.read(parts, stale=stale))
+            return self._at_host(
+                request, incoming, lambda host: host.read(parts, stale=stale, stored=stored)
+            )
         keys, tally = parts[0][1], self._operations.read
         result = partition.begin_read(
-            lambda state: state.packed(keys), partial(_answer, incoming, tally), stale=stale
+            lambda state: state.packed(keys, stored=stored),
+            partial(_answer, incoming, tally),
+            stale=stale,
         )
         return None if result is None else _answer_of(incoming, tally, result)
 

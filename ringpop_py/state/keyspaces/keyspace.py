@@ -6,7 +6,8 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Unpack
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 import trio
 
@@ -29,8 +30,11 @@ from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
+    ChangeOptions,
+    PackedRows,
     ReadsOf,
     ScansOf,
+    StaleValues,
     Writer,
     WritesOf,
     all_of,
@@ -40,6 +44,7 @@ from ringpop_py.state.requests import (
     grouped,
     scan_of,
     scattered,
+    seconds_left,
 )
 from ringpop_py.state.rows.pages import ColumnsOf
 from ringpop_py.state.shares.dispatcher import Dispatcher
@@ -60,38 +65,12 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.dispatcher import MemberRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleListener
-    from ringpop_py.state.shares.stale_reads import StaleRequest
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.table.aggregations import Aggregations
     from ringpop_py.state.tasks import Spawn
 
 SERVED_S_MAX: Final = 60.0
 """The most seconds of a request without an errand: the wheel of deadlines has a place a tick."""
-
-
-class PackedRows(NamedTuple):
-    """Keys and their values as they are stored.
-
-    Attributes:
-        following: the key at which the next page starts; None after the last page.
-        age_s: see `StaleValues`.
-    """
-
-    rows: list[tuple[str, bytes]]
-    following: str | None
-    age_s: float | None
-
-
-class StaleValues(NamedTuple):
-    """The result of a stale read.
-
-    Attributes:
-        age_s: the values include every write that was acknowledged this many seconds before the
-            read returned. None if only owners answered: they do not say how old their values are.
-    """
-
-    values: dict[str, Value]
-    age_s: float | None
 
 
 class StreamHere(Protocol):
@@ -138,9 +117,9 @@ class Keyspace:
         self._node = node
         self._host = host
         self._dispatcher = Dispatcher(node, host, rng)
-        self._stale_reader = StaleReader(self._dispatcher, host.copies)
+        self._reader = StaleReader(self._dispatcher, host.copies)
         self.owners = KeyspaceOwners(node, host)
-        self.stage = ActorHost(host, spawn, self._ask, node.proxying.operations)
+        self.stage = ActorHost(host, spawn, self._results, node.proxying.operations)
         self._spawn = spawn
         self.aggregations: Aggregations  # set by its maker
         self.streams: dict[str, StreamHere] = {}
@@ -256,7 +235,7 @@ class Keyspace:
                 return default if packed is None else messages.value_of(key, packed)
         request = ReadsOf(self.name, self.generation, {number: keys}, stale, self._host)
         if stale:
-            results, _ = await self._stale_reader.ask(request, (number,), deadline)
+            results, _ = await self._reader.ask(request, (number,), deadline)
             found: Any = results[number]
         else:
             found = await self._dispatcher.ask_one(request, number, deadline, failed)
@@ -279,10 +258,24 @@ class Keyspace:
         values = {key: messages.value_of(key, packed) for key, packed in found.rows}
         return StaleValues(values, found.age_s)
 
+    async def ttl(self, key: str, *, timeout_s: float | None = None) -> float | None:
+        """Return in how many seconds *key* expires: None for never, 0 if it is due or absent."""
+        found = await self.get_packed([key], stored=True, timeout_s=timeout_s)
+        return seconds_left(found.rows, time.time() * 1_000)
+
     async def get_packed(
-        self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
+        self,
+        keys: Iterable[str],
+        *,
+        stale: bool = False,
+        stored: bool = False,
+        timeout_s: float | None = None,
     ) -> PackedRows:
-        """As `get_many`, with packed values, so that one that is damaged does not hide others."""
+        """As `get_many`, with packed values, so that one that is damaged does not hide others.
+
+        Args:
+            stored: return them as they are stored, with the instants at which they expire.
+        """
         request = ReadsOf.of(
             self.name,
             self.generation,
@@ -290,8 +283,11 @@ class Keyspace:
             self.partitions,
             stale=stale,
             host=self._host,
+            stored=stored,
         )
-        results, age_s = await self._read(request, tuple(request.parts), self._deadline(timeout_s))
+        results, age_s = await self._reader.ask(
+            request, tuple(request.parts), self._deadline(timeout_s)
+        )
         return PackedRows(request.rows(results), None, age_s)
 
     async def scan(
@@ -347,7 +343,7 @@ class Keyspace:
             self.name, prefix, start, end, wanted, generation=self.generation, stale=stale
         )
         request = ScansOf(bounds, self._host)
-        results, age_s = await self._read(
+        results, age_s = await self._reader.ask(
             request, range(partitions_count), self._deadline(timeout_s)
         )
         rows, following = messages.merged_page(all_of(results).values(), limit)
@@ -355,50 +351,24 @@ class Keyspace:
 
     # Writing.
 
-    async def put(
-        self,
-        key: str,
-        value: Value,
-        *,
-        if_tag: str | None = None,
-        if_absent: bool = False,
-        operation_id: str | OperationId | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Set *key* to *value*."""
-        await self.update(
-            key,
-            "put",
-            value,
-            if_tag=if_tag,
-            if_absent=if_absent,
-            operation_id=operation_id,
-            timeout_s=timeout_s,
-        )
+    async def put(self, key: str, value: Value, **options: Unpack[ChangeOptions]) -> None:
+        """Set *key* to *value*, which expires only if *options* say so; see `update`."""
+        await self.update(key, "put", value, **options)
 
-    async def delete(
-        self,
-        key: str,
-        *,
-        if_tag: str | None = None,
-        operation_id: str | OperationId | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Delete *key*; it need not exist, unless *if_tag* is given."""
-        await self.update(
-            key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s
-        )
+    async def persist(self, key: str, *, timeout_s: float | None = None) -> None:
+        """Have *key* never expire. It need not exist."""
+        await self.update(key, "persist", timeout_s=timeout_s)
+
+    async def delete(self, key: str, **options: Unpack[ChangeOptions]) -> None:
+        """Delete *key*; it need not exist, unless ``if_tag`` is given."""
+        await self.update(key, "delete", **options)
 
     async def update(
         self,
         key: str,
         operation: str,
         argument: Value = None,
-        *,
-        if_tag: str | None = None,
-        if_absent: bool = False,
-        operation_id: str | OperationId | None = None,
-        timeout_s: float | None = None,
+        **options: Unpack[ChangeOptions],
     ) -> Value:
         """Change *key* by an operation, and return its value afterwards; None if it was deleted.
 
@@ -410,6 +380,10 @@ class Keyspace:
             operation_id: a second write to this key's partition with the id of one that took effect
                 changes nothing, and one whose condition failed is refused again. By default each
                 call has a new id, so only retries within the call are recognised.
+            expires_in, expires_at: when the key expires. Without them a ``put`` ends an earlier
+                instant, and other operations keep it. The owner deletes the key within a second
+                after the instant, or once the partition is served again; until then reads find it.
+            timeout_s: for the call, in place of the node's ``state.timeout_s``.
 
         Raises:
             OperationIdReused: if the first write under that id was another one.
@@ -420,8 +394,9 @@ class Keyspace:
             OperationTooOld: if it is no longer known whether that id took effect.
         """
         number = partition_of(key, self.partitions)
-        change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
-        writes = self._writer.writes(number, (change,), operation_id)
+        timeout_s = options.get("timeout_s")
+        change = change_of(key, operation, argument, options)
+        writes = self._writer.writes(number, (change,), options.get("operation_id"))
         deadline = self._deadline(timeout_s)
         is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
         partition = self._host.served(number) if is_short else None
@@ -496,11 +471,12 @@ class Keyspace:
         parts: Mapping[int, Sequence[str]],
         *,
         stale: bool = False,
+        stored: bool = False,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """Return for each part the packed values of its keys, in their order, or its error."""
-        request = ReadsOf(self.name, self.generation, parts, stale, self._host)
-        results, _ = await self._read(request, tuple(parts), self._deadline(timeout_s))
+        request = ReadsOf(self.name, self.generation, parts, stale, self._host, stored)
+        results, _ = await self._reader.ask(request, tuple(parts), self._deadline(timeout_s))
         return results
 
     async def scan_packed(
@@ -508,7 +484,7 @@ class Keyspace:
     ) -> dict[int, object]:
         """Return for each partition in *request* a `Scanned`, or its error."""
         scans = ScansOf(request, self._host)
-        results, _ = await self._read(scans, request.partitions, self._deadline(timeout_s))
+        results, _ = await self._reader.ask(scans, request.partitions, self._deadline(timeout_s))
         return results
 
     async def read_columns(
@@ -606,19 +582,6 @@ class Keyspace:
         that has ended, also by an error or a cancellation, another one goes on with the next event.
         """
         return self._host.events.listen(self._host.already())
-
-    async def _ask(
-        self, request: MemberRequest, numbers: Iterable[int], timeout_s: float | None
-    ) -> dict[int, Any]:
-        return all_of(await self._results(request, numbers, timeout_s))
-
-    async def _read(
-        self, request: StaleRequest, numbers: Sequence[int], deadline: float
-    ) -> tuple[dict[int, object], float | None]:
-        # The age is that of the oldest part that was read from the store.
-        if request.stale:
-            return await self._stale_reader.ask(request, numbers, deadline)
-        return await self._dispatcher.ask(request, numbers, deadline), None
 
     async def _results(
         self, request: MemberRequest, numbers: Iterable[int], timeout_s: float | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Iterable
 from contextlib import asynccontextmanager
 from math import inf
@@ -31,6 +32,7 @@ from ringpop_py.route.proxy.forward import Proxy
 from ringpop_py.route.proxy.owners import RingOwners
 from ringpop_py.state.keyspaces.keyspace import Keyspace
 from ringpop_py.state.keyspaces.states import States
+from ringpop_py.state.memory.direct import change_each
 from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement.definition import Definition, Settings
 from ringpop_py.state.placement.keys import partitions_of
@@ -38,7 +40,6 @@ from ringpop_py.state.placement.table import Table
 from ringpop_py.state.requests import changes_in
 from ringpop_py.state.rows.pages import Room
 from ringpop_py.state.shares.rescale_events import Gained, RescaleEvents
-from ringpop_py.state.table.direct import change_each
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
     from ringpop_py.net.transport.channel import Channel
     from ringpop_py.net.transport.deadlines import Wheel
     from ringpop_py.route.proxy.request import Handler
+    from ringpop_py.state.memory.direct import DirectState
     from ringpop_py.state.rows.pages import ColumnsRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleEvent
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.stores.store import Store
     from ringpop_py.state.table.aggregations import Aggregation
-    from ringpop_py.state.table.direct import DirectState
     from ringpop_py.state.table.keyed import KeyedState
 
 F = TypeVar("F")
@@ -90,7 +91,7 @@ class LocalKeyspaces:
     """All keyspaces of this process. Made by `open_local_keyspaces`."""
 
     def __init__(self, config: Config, store: Store | None, spawn: Callable[..., None]) -> None:
-        self._states = States(NAME)
+        self._states = States(NAME, _WallClock())
         self.aggregations = self._states.aggregations
         self._node = _LocalNode(config)
         self._node.proxying.owners_of_keyspace = self._owners_of
@@ -196,6 +197,13 @@ class LocalKeyspaces:
         return host
 
 
+class _WallClock:
+    def set_ms(self) -> int:
+        return int(time.time() * 1_000)
+
+    due_ms = set_ms
+
+
 class _LocalPartition:
     """A partition that is always here. See `ringpop_py.state.shares.server.Held`."""
 
@@ -203,7 +211,12 @@ class _LocalPartition:
 
     def __init__(self, number: int, state: DirectState) -> None:
         self.number = number
-        self.state = state
+        self._state = state
+
+    @property
+    def state(self) -> DirectState:
+        self._state.expire()
+        return self._state
 
     async def write(
         self, writes: Sequence[Write], _deadline: float = inf
@@ -212,9 +225,10 @@ class _LocalPartition:
         return self.write_now(writes)
 
     def write_now(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
-        body, outcomes = self.state.stage(writes)
+        state = self.state
+        body, outcomes = state.stage(writes)
         if body is not None:
-            self.state.apply(body)
+            state.apply(body)
         return outcomes
 
     async def read(
@@ -284,10 +298,11 @@ class _LocalHost:
         parts: Sequence[tuple[int, Sequence[str]]],
         *,
         stale: bool = False,  # noqa: ARG002 - nothing here ever is
+        stored: bool = False,
         counts: bool = True,  # noqa: ARG002
     ) -> list[Any]:
         await trio.lowlevel.checkpoint()
-        return [self._parts[number].state.packed(keys) for number, keys in parts]
+        return [self._parts[n].state.packed(keys, stored=stored) for n, keys in parts]
 
     async def scan(self, request: ScanRequest) -> list[Any]:
         await trio.lowlevel.checkpoint()

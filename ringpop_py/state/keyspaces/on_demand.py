@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.registry import Keyspaces
     from ringpop_py.state.shares.view import NodeView
+    from ringpop_py.state.table.due import DueClock
 
 ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
 """The prefixes of the endpoints that are served once keyspaces are loaded."""
@@ -31,12 +32,16 @@ ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
 class KeyspacesOnDemand:
     """Loads a node's `Keyspaces` when its store, application, peers or operators ask for them.
 
+    Args:
+        clock: by which keys expire.
+
     Attributes:
         store: the node's, if it has one.
     """
 
-    def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
+    def __init__(self, node: NodeView, store: OpenedStore | None, clock: DueClock) -> None:
         self._node = node
+        self._clock = clock
         self.store = store
         self._keyspaces: Keyspaces | None = None
         self._loaded = trio.Event()
@@ -58,7 +63,7 @@ class KeyspacesOnDemand:
         if self._keyspaces is None:
             from ringpop_py.state.keyspaces.registry import Keyspaces  # noqa: PLC0415 - see above
 
-            self._keyspaces = Keyspaces(self._node, self.store)
+            self._keyspaces = Keyspaces(self._node, self.store, self._clock)
             self._loaded.set()
             for act in self._on_load:
                 act()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.placement.definition import Definition
     from ringpop_py.state.placement.table import TableRow
     from ringpop_py.state.shares.view import NodeView
+    from ringpop_py.state.table.due import DueClock
     from ringpop_py.state.tasks import Worker
 
 CATALOG_WAIT_S: Final = 2.0
@@ -61,6 +62,7 @@ class Keyspaces:
 
     Args:
         store: where durable keyspaces live; None if this node has no store.
+        clock: by which keys expire.
 
     Attributes:
         aggregations: the operations that can change keys.
@@ -70,8 +72,8 @@ class Keyspaces:
         gossip: exchanges keyspaces and tables with other nodes.
     """
 
-    def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
-        self.states = States(node.name)
+    def __init__(self, node: NodeView, store: OpenedStore | None, clock: DueClock) -> None:
+        self.states = States(node.name, clock)
         if store is not None and store.rocks is not None:
             self.states.make_entries = store.rocks.entries
         self.aggregations = self.states.aggregations

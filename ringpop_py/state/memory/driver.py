@@ -20,6 +20,7 @@ from ringpop_py.state.memory.hand_over import (
 )
 from ringpop_py.state.memory.partition import MemoryPartition
 from ringpop_py.state.partition.chart import Presence
+from ringpop_py.state.partition.expiry import Expiry
 from ringpop_py.state.placement import duties as do
 from ringpop_py.state.placement.table import to_rows
 from ringpop_py.state.shares.driver import StewardDriver
@@ -60,18 +61,35 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
         self._make_partition = make_partition
         self._find_rule = find_rule
         self._not_sent: set[int] = set()  # the partitions for which that was logged
+        self._expiry = Expiry(self.online, lambda partition: partition.mergeable.expire())
 
     def _partition(self, number: int) -> MemoryPartition:
         partition = self.partitions.get(number)
         if partition is None:
             partition = self.partitions[number] = self._make_partition(number)
+            partition.on_expiring = self._look_if_sooner
         return partition
+
+    def _look_if_sooner(self, partition: MemoryPartition) -> None:
+        if partition.presence is Presence.OWNED and self._expiry.is_sooner((partition,)):
+            self._expiry.look(now_us())
+            self._wake_if_sooner()
+
+    def _advance(self, now: int) -> None:
+        super()._advance(now)
+        if now >= self._expiry.at:
+            self._expiry.look(now)
+
+    def _next_deadline(self) -> int:
+        return min(super()._next_deadline(), self._expiry.at)
 
     def _begin(self, task: do.Duty | do.Fact) -> None:
         match task:
             case do.Serve(number, epoch):
                 partition = self._partition(number)
                 partition.presence = Presence.OWNED
+                if partition.state.due:
+                    self._expiry.look(now_us())
                 self.events.tell(self._gained(partition, epoch))
             case do.Withhold(number):
                 self.partitions[number].presence = Presence.RELEASING

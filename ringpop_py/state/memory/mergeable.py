@@ -20,6 +20,7 @@ from ringpop_py.state.memory.versioned import (
     VersionedState,
     entries_from_rows,
 )
+from ringpop_py.state.table.due import have_instants
 from ringpop_py.state.table.joins import join_of
 from ringpop_py.state.table.keyed import KeyedState
 from ringpop_py.state.table.sessions import WINDOW, Session, are_digests
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import Outcome, Write
     from ringpop_py.state.memory.versioned import Entry
     from ringpop_py.state.table.aggregations import Aggregations
+    from ringpop_py.state.table.due import DueTimes
     from ringpop_py.state.table.joins import Pack, Rule
 
 SESSIONS_A_PART: Final = 1_000
@@ -65,13 +67,14 @@ class MergeableState:
         clock: HybridClock,
         pack: Pack,
         aggregations: Aggregations,
+        due: DueTimes | None = None,
         *,
         keys_max: int | None = None,
     ) -> None:
         self.versions = VersionedState(clock, pack)
         self._later_offset = join_of("max", pack)
         self.keyed = KeyedState(
-            pack, aggregations, keys_max=keys_max, entries=self.versions, mergeable=True
+            pack, aggregations, keys_max=keys_max, entries=self.versions, mergeable=True, due=due
         )
 
     @property
@@ -87,6 +90,14 @@ class MergeableState:
             self.versions.now_ms = now_ms
             self.keyed.apply(body)
         return outcomes
+
+    def expire(self) -> bool:
+        """Have keys that are due expire, at most `PIECE_KEYS`, and return true."""
+        due = self.keyed.due.due()
+        for key in due:
+            self.versions.expire(key)
+        self.keyed.due.note({}, due)
+        return True
 
     # Copies.
 
@@ -117,7 +128,11 @@ class MergeableState:
         Raises:
             ConfigError: if no rule has that name.
         """
-        self.versions.merge(content.entries, rule, now_ms, transfer=transfer)
+        changed = self.versions.merge(content.entries, rule, now_ms, transfer=transfer)
+        values = {key: self.versions.get(key) for key in changed}
+        there = {key: value for key, value in values.items() if value is not None}
+        if self.keyed.due.used or have_instants(there.values()):
+            self.keyed.due.note(there, values.keys() - there.keys())
         ours, later = self.keyed.packed_offsets, self._later_offset
         offsets = {
             name: later(ours[name], offset) if name in ours else offset

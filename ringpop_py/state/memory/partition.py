@@ -27,6 +27,7 @@ class MemoryPartition:
     Attributes:
         presence: PENDING while other members' copies arrive, OWNED while it is served here,
             RELEASING while it is handed over.
+        on_expiring: called when it has changed, if any of its keys expires.
     """
 
     def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
@@ -35,6 +36,7 @@ class MemoryPartition:
         self.mergeable = mergeable
         self._now_ms = now_ms
         self._forgotten_count = 0
+        self.on_expiring: Callable[[MemoryPartition], None]
 
     def __repr__(self) -> str:
         return f"<MemoryPartition {self.number} {self.presence.value}>"
@@ -54,7 +56,13 @@ class MemoryPartition:
         """
         await trio.lowlevel.checkpoint()  # before the check: the partition may leave meanwhile
         self._refuse_unless_online()
-        return self.mergeable.write(writes, self._now_ms())
+        return self._written(writes)
+
+    def _written(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+        outcomes = self.mergeable.write(writes, self._now_ms())
+        if self.state.due:
+            self.on_expiring(self)
+        return outcomes
 
     async def read(
         self, look: Callable[[KeyedState], F], _deadline: float = inf, *, stale: bool = False
@@ -73,7 +81,7 @@ class MemoryPartition:
         """See `ServedPartition`."""
         try:
             self._refuse_unless_online()
-            return self.mergeable.write(writes, self._now_ms())
+            return self._written(writes)
         except KeyspaceError as error:
             return error
 
@@ -99,6 +107,8 @@ class MemoryPartition:
     def merge(self, content: Content, rule: Rule, transfer: str) -> None:
         """Merge a part of another copy. *transfer* names the part, since it may arrive twice."""
         self.mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
+        if self.state.due:
+            self.on_expiring(self)
 
     def collect(self) -> int:
         """Forget deleted keys that are old enough.

@@ -183,6 +183,16 @@ class VersionedState:
         version = self._clock.tick(now_ms)
         return self._set(Entry(key, None, version, life=version))
 
+    def expire(self, key: str) -> None:
+        """Delete *key*, whose instant has passed, as of the version that had this instant.
+
+        Another copy may have renewed it, which a delete of now would undo. So the tombstone is
+        later than this version, and earlier than any other: names have no NUL.
+        """
+        version = self._entries[key].version
+        version = version._replace(node=version.node + "\0")
+        self._set(Entry(key, None, version, life=version))
+
     def _set(self, entry: Entry) -> Entry:
         self._entries[entry.key] = entry
         self._tombstones.pop(entry.key, None)

@@ -12,6 +12,7 @@ taken effect, so they are done afterwards.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.config.settings import StateConfig
     from ringpop_py.base.values.operations import Change, Outcome, Write
     from ringpop_py.state.journal.journal import Journal
+    from ringpop_py.state.table.due import DueTimes
 
 CHANGE_BYTES: Final = 64
 """The approximate bytes of a change besides its argument, for the size limit of a group."""
@@ -53,6 +55,13 @@ class Staging(Protocol):
         [Sequence[Write | PackedWrite | WriteRun]], tuple[object, list[Outcome | KeyspaceError]]
     ]:
         """Return what writes would do, as the body of an entry, and the outcome of each."""
+
+    @property
+    def due(self) -> DueTimes:
+        """When its keys expire."""
+
+    def expired(self, body: object) -> object:
+        """Return *body* with what is due after it; None if there is nothing to log."""
 
 
 class Served(Protocol):
@@ -114,11 +123,13 @@ class Desk:
 
     Attributes:
         trouble: why the store does not answer the step under way; None if it does.
+        expiring: partitions with keys that expire that a step was for, since `Machine` has looked.
     """
 
     def __init__(self, journal: Journal, config: StateConfig) -> None:
         self.journal = journal
         self.trouble: KeyspaceError | None = None
+        self.expiring: set[Served] = set()
         self._config = config
         self._queue: deque[WriteJob | ReleaseJob] = deque()
         self._reads: dict[Job, None] = {}  # in order
@@ -146,6 +157,12 @@ class Desk:
         partition.writes_count += count
         self._queue.append(job)
         return job
+
+    def expire(self, partition: Served) -> bool:
+        """Have a group for *partition*, with which goes what is due; return that it is not done."""
+        with suppress(KeyspaceError):  # the store does not answer: at the next look
+            self.write(partition, ())
+        return False
 
     def read(self, partition: Served) -> Job:
         """Queue a read. Raises as `write` does."""
@@ -229,6 +246,9 @@ class Desk:
                 bodies[job.partition.number] = Release(job.to)
         for partition, jobs in writes.items():
             body = _staged(partition.state, jobs)
+            if partition.state.due.used:  # after its writes, and by the clock of now
+                body = partition.state.expired(body)
+                self.expiring.add(partition)
             if body is not None:
                 bodies[partition.number] = body
         return bodies

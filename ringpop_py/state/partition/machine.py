@@ -44,6 +44,7 @@ from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.asker import is_failure
 from ringpop_py.state.partition.arrivals import Arrivals
 from ringpop_py.state.partition.chart import COMING, HERE, Presence
+from ringpop_py.state.partition.expiry import Expiry
 from ringpop_py.state.partition.parts import Parts
 from ringpop_py.state.partition.record import (
     Came,
@@ -81,6 +82,7 @@ class Machine(Parts[P]):
 
     Attributes:
         arrivals, releases: how partitions come, and go.
+        expiry: when to look which of their keys are due.
         refusal: why the store has refused the last group or claim, unless for lack of room.
         full: why the store has refused the last group or claim, if for lack of room.
         failed_parts: those whose state could not apply what the present step has committed.
@@ -100,6 +102,9 @@ class Machine(Parts[P]):
         self.refusal: StoreRefused | None = None
         self.full: StoreFull | None = None
         self.failed_parts: list[LocalPartition] = []
+        self.expiry: Expiry[P] = Expiry(
+            lambda: [self.parts[number] for number in self.serving], self.desk.expire
+        )
         self.releases = Releases(self, config.handoffs_max)
         self.arrivals = Arrivals(self, config, make_part, self._came, self.releases.give_up)
 
@@ -121,7 +126,7 @@ class Machine(Parts[P]):
     @property
     def next_deadline(self) -> int:
         """When to call `advance`."""
-        at, repeat_at = super().next_deadline, self.releases.repeat_at
+        at, repeat_at = min(super().next_deadline, self.expiry.at), self.releases.repeat_at
         return at if repeat_at is None else min(at, repeat_at)
 
     # What happens.
@@ -135,6 +140,8 @@ class Machine(Parts[P]):
     def advance(self, now: int) -> list[Any]:
         """Do what is due at *now*."""
         self.releases.advance(now)
+        if now >= self.expiry.at:
+            self.expiry.look(now)
         return super().advance(now)
 
     def members_changed(self, now: int) -> list[Any]:
@@ -225,6 +232,8 @@ class Machine(Parts[P]):
         self.to(part, Presence.OWNED)
         part.claimed_epoch = epoch
         self.unclaimed.discard(part.number)
+        if part.state.due:
+            self.ended.append(self.expiry.look)
 
     def _announce(self, part: LocalPartition) -> None:
         row = self.table[part.number]
@@ -255,6 +264,10 @@ class Machine(Parts[P]):
         self.desk.trouble = why = None
         if isinstance(fact, fx.Committed):
             self.refusal = self.full = None
+            if self.desk.expiring:
+                if self.expiry.is_sooner(self.desk.expiring):
+                    self.ended.append(self.expiry.look)
+                self.desk.expiring.clear()
         elif isinstance(fact, fx.Fenced):
             self._fenced(fact, claims)
         elif isinstance(fact, fx.NotCommitted):

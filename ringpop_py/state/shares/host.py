@@ -85,6 +85,7 @@ class Host(Protocol):
         parts: Sequence[tuple[int, Sequence[str]]],
         *,
         stale: bool = False,
+        stored: bool = False,
         counts: bool = True,
     ) -> list[Any]:
         """Read here, as `apply`; return for each part the packed values by key."""

@@ -134,13 +134,16 @@ class PartitionServer(Generic[H]):
         parts: Sequence[tuple[int, Sequence[str]]],
         *,
         stale: bool = False,
+        stored: bool = False,
         counts: bool = True,
     ) -> list[Any]:
         """Return packed values by key; None for absent keys."""
         began_at, tally = trio.current_time(), self.operations.read
         results = await self._each(
             parts,
-            lambda partition, keys: partition.read(lambda state: state.packed(keys), stale=stale),
+            lambda partition, keys: partition.read(
+                lambda state: state.packed(keys, stored=stored), stale=stale
+            ),
         )
         if counts:
             tally.done += sum(len(part) for part in results if isinstance(part, list))

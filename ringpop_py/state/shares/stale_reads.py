@@ -63,7 +63,7 @@ class StaleReader:
         The age is None if owners have answered everything.
         """
         copies = self._copies
-        if copies is None:
+        if copies is None or not request.stale:
             return await self._dispatcher.ask(request, numbers, deadline), None
         results, complete_at = copies.read_fresh(request, numbers) if len(copies) else ({}, [])
         copied = list(results)

@@ -74,6 +74,17 @@ class Registered(NamedTuple):
     reads: bool = True
 
 
+class Expiring(NamedTuple):
+    """What an operation returns after which the key expires at another instant, or never.
+
+    Attributes:
+        at_ms: in milliseconds since 1970; None if it never expires.
+    """
+
+    value: Value
+    at_ms: int | None
+
+
 class Aggregations:
     """The aggregations of a process by their names: the built-in ones and an application's own.
 
@@ -86,8 +97,8 @@ class Aggregations:
         self._registered = {**BUILT_IN, FIELDS: Registered(self._update_fields)}
         self.get = self._registered.get  # the method of the dict itself, for the hot path
 
-    def register(self, name: str, function: Aggregation, *, listed: bool = True) -> None:
-        """Register *function* as *name* in this process; unless *listed*, no text names it.
+    def register(self, name: str, function: Aggregation) -> None:
+        """Register *function* as *name* in this process.
 
         The function gets its own copy of the value, and may change it. If it raises anything other
         than `KeyspaceError`, or its result cannot be stored, the write is refused with
@@ -104,7 +115,11 @@ class Aggregations:
         if name in self._registered:
             raise ConfigError(f"there is an aggregation {name!r} already")
         self._registered[name] = Registered(_guarded(name, function))
-        self._unlisted |= set() if listed else {name}
+
+    def register_own(self, name: str, function: Aggregation) -> None:
+        """Register an operation of this library that no text names. Its results are believed."""
+        self._registered[name] = Registered(function)
+        self._unlisted.add(name)
 
     @property
     def own(self) -> list[str]:
@@ -133,6 +148,8 @@ class Aggregations:
                     f"{FIELDS} needs a map of [aggregation, argument]; {name!r} has none"
                 )
             value = self.find(pair[0]).function(fields.get(name, ABSENT), pair[1])
+            if type(value) is Expiring:
+                raise BadOperation(f"keys expire, and {name!r} is a field of one")
             if value is not ABSENT:
                 fields[name] = value
             else:

@@ -32,6 +32,12 @@ class Body(NamedTuple):
     offsets: dict[str, bytes]
 
 
+class ReadBody(Body):
+    """A body that was read, and not staged at this node."""
+
+    __slots__ = ()
+
+
 class Group:
     """The effects of a group of writes, as far as they are staged.
 
@@ -92,15 +98,15 @@ class Group:
         return Body(cast("dict[str, bytes]", changed), deleted, self.ids, self.offsets)
 
 
-def parts_of(body: object, *, mergeable: bool = False) -> Body:
-    """Return the parts of *body*, which are checked unless it is a `Body`.
+def parts_of(body: object, *, mergeable: bool = False) -> ReadBody:
+    """Return the parts of *body*, which are checked unless they were before.
 
     If *mergeable*, a key can be among both the changed and the deleted ones.
 
     Raises:
         StateDamaged: if *body* is not the body of a group.
     """
-    if isinstance(body, Body):
+    if isinstance(body, ReadBody):
         return body
     if isinstance(body, list) and len(body) == _PARTS_COUNT:
         changed, deleted, ids, offsets = body
@@ -114,7 +120,7 @@ def parts_of(body: object, *, mergeable: bool = False) -> Body:
             and all(map(_are_ids, ids.values()))
             and _is_map(offsets, bytes)
         ):
-            return Body(changed, deleted, ids, offsets)
+            return ReadBody(changed, deleted, ids, offsets)
     raise StateDamaged("a record of the log is not the body of a group of writes")
 
 

@@ -78,6 +78,13 @@ def conditional_on(
     )
 
 
+def replaces(operation: Value, argument: Value) -> bool:
+    """Return whether an operation sets a value whatever was there, perhaps under a condition."""
+    if operation == CONDITIONAL and isinstance(argument, dict):
+        operation = argument.get("operation")
+    return operation == "put"
+
+
 def register_conditions(aggregations: Aggregations) -> None:
     """Register `CONDITIONAL`."""
 
@@ -92,7 +99,7 @@ def register_conditions(aggregations: Aggregations) -> None:
             raise ConditionFailed(f"if_none_match: there is a value, and its tag is {tag!r}")
         return aggregations.find(operation).function(there, fields.get("argument"))
 
-    aggregations.register(CONDITIONAL, check_and_apply, listed=False)
+    aggregations.register_own(CONDITIONAL, check_and_apply)
 
 
 def _matches(tag: str | None, condition: str, tags: Value) -> bool:

@@ -39,8 +39,10 @@ from ringpop_py.base.values.operations import (
     is_usual_key,
 )
 from ringpop_py.base.values.packed import decode_value
-from ringpop_py.state.table.aggregations import ABSENT, SCALARS, check_value
+from ringpop_py.state.table.aggregations import ABSENT, SCALARS, Expiring, check_value
 from ringpop_py.state.table.bodies import Body, Group, Ids, is_digest
+from ringpop_py.state.table.conditions import replaces
+from ringpop_py.state.table.due import at_ms_of, have_instants, plain, stamped
 from ringpop_py.state.table.sessions import (
     SEQUENCE_MAX,
     after,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ringpop_py.state.table.aggregations import Aggregations
+    from ringpop_py.state.table.due import DueTimes
     from ringpop_py.state.table.entries import Entries
     from ringpop_py.state.table.joins import Pack
     from ringpop_py.state.table.sessions import Sessions
@@ -95,6 +98,7 @@ class Evaluator:
     entries: Entries
     sessions: Sessions
     offsets: Mapping[str, bytes]
+    due: DueTimes
     keys_max: int | None
     mergeable: bool
 
@@ -208,6 +212,9 @@ class Evaluator:
                 return None, None
             if packed is None:
                 self._check_room(1)
+            if type(value) is Expiring or (self.due.used and packed is not None):
+                stored = self._stored(value, packed, name, argument)
+                return stored, value.value if type(value) is Expiring else value
             return self._packed(value, VALUE_BYTES_MAX), value
         except KeyspaceError:  # an application's own may be a ValueError, too
             raise
@@ -339,8 +346,12 @@ class Evaluator:
             if packed is None:
                 growth += 1
                 self._check_room(group.growth + growth)
-            changed[key] = self._packed(value, VALUE_BYTES_MAX)
-            values.append(value)
+            changed[key] = (
+                self._stored(value, packed, name, argument)
+                if type(value) is Expiring or (self.due.used and packed is not None)
+                else self._packed(value, VALUE_BYTES_MAX)
+            )
+            values.append(value.value if type(value) is Expiring else value)
         return values, growth
 
     def _evaluate_run(
@@ -383,6 +394,8 @@ class Evaluator:
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
         if max(map(len, values), default=0) > VALUE_BYTES_MAX:
             raise BadOperation(f"a value has at most {VALUE_BYTES_MAX} bytes when packed")
+        if have_instants(values):
+            self._check_expires()
         changed.update(zip(keys, values, strict=True))
         if self.keys_max is None:
             return 0
@@ -420,7 +433,11 @@ class Evaluator:
                     growth += 1
                     if is_bounded:
                         self._check_room(group.growth + growth)
-                changed[key] = self._packed(value, VALUE_BYTES_MAX)
+                changed[key] = (
+                    self._stored(value, packed, write.aggregation, argument)
+                    if type(value) is Expiring or (self.due.used and packed is not None)
+                    else self._packed(value, VALUE_BYTES_MAX)
+                )
             elif packed is not None:
                 changed[key] = None
                 deleted.append(key)
@@ -504,13 +521,14 @@ class Evaluator:
             before = group.changed
             packed = before[key] if key in before else self.entries.get(key)
             try:
-                values.append(None if packed is None else decode_value("msgpack", packed))
+                values.append(None if packed is None else decode_value("msgpack", plain(packed)))
             except BodyError:  # the write took effect all the same, so this is not an error
                 values.append(None)
         return Outcome(tuple(values), repeated=True)
 
     def _value_of(self, key: str, packed: bytes) -> Value:
         try:
+            packed = plain(packed) if self.due.used else packed
             value: Value = decode_value("msgpack", packed)
         except BodyError as error:  # a job may put any bytes
             raise BadOperation(
@@ -521,6 +539,22 @@ class Evaluator:
     def _check_room(self, growth: int) -> None:
         if growth > 0 and self.keys_max is not None and len(self.entries) + growth > self.keys_max:
             raise PartitionFull(f"the partition has its maximum of {self.keys_max} keys")
+
+    def _stored(self, value: Value, before: bytes | None, operation: str, argument: Value) -> bytes:
+        """Return what is stored for the *value* that *operation* has given."""
+        if type(value) is Expiring:
+            value, at_ms = value
+            if at_ms is not None:
+                self._check_expires()
+        else:  # a put begins anew; what changes a value leaves it its instant
+            begins = before is None or replaces(operation, argument)
+            at_ms = None if begins else at_ms_of(cast("bytes", before))
+        return stamped(self._packed(value, VALUE_BYTES_MAX), at_ms)
+
+    def _check_expires(self) -> None:
+        if self.due.refusal:
+            raise BadOperation(self.due.refusal)
+        self.due.used = True
 
     def _packed(self, value: Value, bytes_max: int) -> bytes:
         try:

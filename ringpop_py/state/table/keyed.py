@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Scanned
 from ringpop_py.state.table.bodies import Body, parts_of, session_after
+from ringpop_py.state.table.due import DueTimes, have_instants, plain
 from ringpop_py.state.table.entries import Entries, Frozen, MemoryEntries
 from ringpop_py.state.table.evaluator import Evaluator
 from ringpop_py.state.table.sessions import Session, Sessions, joined
@@ -64,12 +65,14 @@ class KeyedState:
         mergeable: whether the state is merged with other copies, which may hold other keys. Then
             *entries* get each key that a group deleted, even if it was absent or was put again
             afterwards, and no snapshots are taken.
+        due: made here by default, without a clock: nothing expires.
 
     Attributes:
         mark: of the last snapshot or restoration; the next snapshot can build upon it.
         stage: see `Evaluator.stage`; apply its body to this state.
         evaluate: see `Evaluator.evaluate`.
         refusals: see `Evaluator.refusals`.
+        due: when its keys expire.
     """
 
     def __init__(
@@ -80,15 +83,24 @@ class KeyedState:
         keys_max: int | None = None,
         entries: Entries | None = None,
         mergeable: bool = False,
+        due: DueTimes | None = None,
     ) -> None:
         self._entries: Entries = MemoryEntries() if entries is None else entries
+        self.due = DueTimes() if due is None else due
         self._sessions = Sessions()
         self._offsets: dict[str, bytes] = {}
         # For each changed key: the snapshot after which it changed, and whether it is deleted now.
         self._dirty: dict[str, tuple[int, bool]] = {}
         self._mergeable = mergeable
         evaluator = Evaluator(
-            pack, aggregations, self._entries, self._sessions, self._offsets, keys_max, mergeable
+            pack,
+            aggregations,
+            self._entries,
+            self._sessions,
+            self._offsets,
+            self.due,
+            keys_max,
+            mergeable,
         )
         self.stage = evaluator.stage
         self.evaluate = evaluator.evaluate
@@ -126,9 +138,16 @@ class KeyedState:
         session = self._sessions.get(source)
         return 0 if session is None else session[0] + 1
 
-    def packed(self, keys: Iterable[str]) -> list[bytes | None]:
-        """Return the packed values of *keys*; None for those that are absent."""
-        return [self._entries.get(key) for key in keys]
+    def packed(self, keys: Iterable[str], *, stored: bool = False) -> list[bytes | None]:
+        """Return the packed values of *keys*; None for those that are absent.
+
+        Args:
+            stored: return them as they are stored, with their instants (`at_ms_of`).
+        """
+        found = [self._entries.get(key) for key in keys]
+        if self.due.used and not stored:
+            return [None if value is None else plain(value) for value in found]
+        return found
 
     def scan_packed(
         self, prefix: str, start: str | None, end: str | None, limit: int
@@ -138,7 +157,8 @@ class KeyedState:
         They are in the order of UTF-8, and at most *limit* and `SCAN_ENTRIES_MAX`. To continue,
         start at the last key followed by ``"\0"``.
         """
-        return self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
+        found = self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
+        return [(key, plain(stored)) for key, stored in found] if self.due.used else found
 
     def page(self, request: ScanRequest) -> Scanned:
         """Return the rows that *request* wants, and whether there are more."""
@@ -156,7 +176,24 @@ class KeyedState:
 
     def all_packed(self, limit: int) -> tuple[list[str], list[bytes]] | None:
         """Return all keys and packed values; None as `Entries.at_most` does."""
-        return self._entries.at_most(limit)
+        found = self._entries.at_most(limit)
+        return (found[0], list(map(plain, found[1]))) if found and self.due.used else found
+
+    # What is due.
+
+    def expired(self, body: object) -> object:
+        """Return *body*, which was staged, with the deletion of what is due after it.
+
+        Raises nothing, and changes nothing; None if there is nothing to log.
+        """
+        due = self.due.due()
+        if not due:
+            return body
+        assert body is None or isinstance(body, Body)
+        if body is not None:  # a key that was written is due by what was written, perhaps later
+            due = [key for key in due if key not in body.changed and key not in body.deleted]
+            return body._replace(deleted=[*body.deleted, *due])
+        return Body({}, due, {}, {})
 
     # Writing: what was staged is applied, after its commit.
 
@@ -166,12 +203,15 @@ class KeyedState:
         Raises:
             StateDamaged: if it is not the body of a group. Nothing was changed.
         """
-        if not isinstance(body, Body):  # what was staged here is one; what was read was not checked
+        if type(body) is not Body:  # what was staged here is one
             body = parts_of(body, mergeable=self._mergeable)
+            self.due.used = self.due.used or have_instants(body.changed.values())
         changed, deleted, ids, offsets = body
         known = self._sessions.get
         sessions = {source: session_after(known(source), some) for source, some in ids.items()}
         self._entries.write(changed, deleted)  # nothing before this line changes the state
+        if self.due.used:
+            self.due.note(changed, deleted)
         self._sessions.update(sessions)
         if offsets:
             self._offsets.update(offsets)
@@ -231,6 +271,7 @@ class KeyedState:
     def reset(self) -> None:
         """Forget everything: return to the state before the first slot."""
         self._entries.clear()
+        self.due.clear()
         self._sessions.replace(())
         self._offsets.clear()
         self.mark += 1
@@ -246,8 +287,12 @@ class KeyedState:
         self.reset()
         for snapshot in snapshots:
             for keys, values in snapshot.entries.pieces(RESTORED_BYTES):
-                self._entries.write(dict(zip(keys, values, strict=True)), ())
+                changed = dict(zip(keys, values, strict=True))
+                self._entries.write(changed, ())
+                if self.due.used or have_instants(values):
+                    self.due.note(changed, ())
             self._entries.write({}, snapshot.deleted)
+            self.due.note({}, snapshot.deleted)
         self._sessions.replace(snapshots[-1].sessions)
         self._offsets.update(snapshots[-1].offsets)
 

@@ -16,10 +16,10 @@ from ringpop_py.state.jobs.messages import Decision
 from ringpop_py.state.jobs.plan import JobPlan, PlannedFile
 from ringpop_py.state.jobs.store import JobStore
 from ringpop_py.state.rows.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
+from ringpop_py.state.rows.vectors import ROWS_MIN
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_py.state.table.vectors import ROWS_MIN
 from tests.bench.report import Row, smaller_is_better
 
 if TYPE_CHECKING:

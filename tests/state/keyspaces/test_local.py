@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
-from ringpop_py import Request
+from ringpop_py import Request, expiring
 from ringpop_py.base.errors import (
     BadOperation,
     ConfigError,
@@ -252,3 +254,18 @@ async def test_no_socket_is_opened_and_nothing_distributed_is_so_much_as_loaded(
     done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, check=True)  # noqa: ASYNC221
 
     assert done.stdout.split() == []
+
+
+async def test_keys_expire_here_as_on_a_cluster(
+    store: MemoryStore | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000 + trio.current_time())
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("k", partitions=2)
+        await keyspace.put("x", 1, expires_in=0.01)
+        await keyspace.update_many([("y", *expiring("add", 1, expires_in=0.01)), ("z", "add", 1)])
+        assert await keyspace.get_many(["x", "y"]) == {"x": 1, "y": 1}
+        while await keyspace.get_many(["x", "y"]):
+            await trio.sleep(0.01)
+        assert await keyspace.get("z") == 1
+        assert await keyspace.update("y", "add", 1) == 1

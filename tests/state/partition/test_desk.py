@@ -24,6 +24,7 @@ from ringpop_py.state.journal.effects import StoreAnswer
 from ringpop_py.state.journal.records import Mark, Release, Seal
 from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.partition.desk import CHANGE_BYTES, Desk, Job, ReleaseJob, WriteJob
+from ringpop_py.state.table.due import DueTimes
 from tests.state.journal.journals import Node, Store, group, only
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ REFUSED = "refuse"
 
 class Sequences:
     """A state in which a write does nothing but leave its sequence."""
+
+    due = DueTimes()
+
+    def expired(self, body: object) -> object:
+        raise AssertionError(body)
 
     def stage(
         self, writes: Sequence[Write | PackedWrite | WriteRun]

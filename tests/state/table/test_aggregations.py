@@ -19,6 +19,7 @@ from ringpop_py.base.errors import (
     OperationRefused,
 )
 from ringpop_py.base.values.requests import PartFailed
+from ringpop_py.node.clocks import Clocks
 from ringpop_py.state.actors.mailboxes import SAVE
 from ringpop_py.state.keyspaces.states import States
 from ringpop_py.state.table.aggregations import (
@@ -353,7 +354,7 @@ def test_registered_aggregations_are_told_from_built_in_ones() -> None:
 
 
 def test_our_own_are_found_and_in_no_list() -> None:
-    aggregations = States("node").aggregations
+    aggregations = States("node", Clocks()).aggregations
 
     assert aggregations.own == []
     for name in (CONDITIONAL, SAVE):

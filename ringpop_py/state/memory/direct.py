@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.table.aggregations import Aggregations
+    from ringpop_py.state.table.due import DueTimes
     from ringpop_py.state.table.entries import Piece
     from ringpop_py.state.table.joins import Pack
 
@@ -26,25 +27,35 @@ class DirectState(KeyedState):
         values: by key: packed, or a whole number.
     """
 
-    def __init__(self, pack: Pack, aggregations: Aggregations, *, keys_max: int | None) -> None:
+    def __init__(
+        self, pack: Pack, aggregations: Aggregations, due: DueTimes, *, keys_max: int | None
+    ) -> None:
         entries = _DirectEntries(pack)
-        super().__init__(pack, aggregations, keys_max=keys_max, entries=entries)
+        super().__init__(pack, aggregations, keys_max=keys_max, entries=entries, due=due)
         self.values = entries.values
         self._put_number = entries.put_number
 
     def change(self, key: str, aggregation: str, argument: Value = None) -> Outcome | KeyspaceError:
         """Make one change, without an id by which a repetition would be recognised."""
+        self.expire()
         try:
             packed, value = self.evaluate(Change(key, aggregation, argument))
         except KeyspaceError as error:
             return error
-        if type(value) is int:
+        if type(value) is int and not self.due.used:
             self._put_number(key, value)
-        elif packed is None:
-            self._entries.write({}, (key,))
-        else:
-            self._entries.write({key: packed}, ())
+            return Outcome((value,))
+        changed, deleted = ({}, (key,)) if packed is None else ({key: packed}, ())
+        self._entries.write(changed, deleted)
+        if self.due.used:
+            self.due.note(changed, deleted)
         return Outcome((value,))
+
+    def expire(self) -> None:
+        """Delete what is due. As nobody else has it, whoever uses the state does so."""
+        if self.due:
+            while (body := self.expired(None)) is not None:
+                self.apply(body)
 
 
 def change_each(

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from ringpop_py.base.values.operations import Change, Outcome, Write
 from ringpop_py.base.values.packed import make_packer
+from ringpop_py.state.memory.direct import DirectState, change_each
 from ringpop_py.state.table.aggregations import ABSENT, INTEGER_MAX, INTEGER_MIN, Aggregations
-from ringpop_py.state.table.direct import DirectState, change_each
+from ringpop_py.state.table.due import DueTimes
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.table.keyed import KeyedState
 
@@ -47,7 +48,7 @@ def spoil(current: Value | Absent, argument: Value) -> Value | Absent:
 def a_direct_state(keys_max: int | None = None) -> DirectState:
     aggregations = Aggregations()
     aggregations.register("spoil", spoil)
-    return DirectState(make_packer(), aggregations, keys_max=keys_max)
+    return DirectState(make_packer(), aggregations, DueTimes(), keys_max=keys_max)
 
 
 @given(st.lists(st.lists(CHANGES, max_size=8), max_size=6), st.none() | st.integers(1, 3))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ringpop_py.base.errors import KeyspaceError
 from ringpop_py.base.values.operations import Outcome, PackedWrite
 from ringpop_py.base.values.packed import make_packer
+from ringpop_py.state.rows.vectors import FIELDS_MAX, NumberRows, number_rows
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.bodies import Body
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_py.state.table.vectors import FIELDS_MAX, NumberRows, number_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

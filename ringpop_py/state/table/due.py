@@ -1,0 +1,246 @@
+"""When keys expire: an instant before the packed value of each key that does, and their index.
+
+The instant is part of what is stored, so it goes wherever the value goes: into journals and
+checkpoints, to other copies, into backups. Nobody decides by a clock but the owner of a partition,
+who deletes what is due by an entry of the log (`KeyedState.expired`). So a key expires once, at one
+moment for all who read or replay.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ringpop_py.base.errors import BadOperation, ConfigError
+from ringpop_py.state.table.aggregations import ABSENT, Expiring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ringpop_py.base.values.operations import Value
+    from ringpop_py.state.table.aggregations import Absent, Aggregations
+
+
+MARK: Final = b"\xc1"
+"""The first byte of a value with an instant. It begins no value of msgpack, and never will."""
+INSTANT_BYTES: Final = 1 + 8
+EXPIRING: Final = "expiring"
+"""The operation that makes another one, after which the key has an instant."""
+PERSIST: Final = "persist"
+"""The operation that takes a key's instant away, and keeps its value."""
+PIECE_KEYS: Final = 1_000
+"""The most keys that expire by one entry of the log: the requests between two wait for one."""
+EXPIRES_S_MAX: Final = 100 * 366 * 86_400
+NEVER_MS: Final = 1 << 62
+
+_FIELDS: Final = {"operation", "argument", "in_ms", "at_ms"}
+_first: Final = itemgetter(slice(0, 1))
+
+
+class DueClock(Protocol):
+    """The time by which keys expire, in milliseconds since 1970.
+
+    While most members' clocks are right, no key expires early: `set_ms` is never behind the true
+    time, and `due_ms` never ahead of it.
+    """
+
+    def set_ms(self) -> int:
+        """Return the time from which instants are counted."""
+
+    def due_ms(self) -> int:
+        """Return the time up to which instants are due."""
+
+
+class ZonedTime(Protocol):
+    """A `datetime`. This module imports no clock."""
+
+    @property
+    def tzinfo(self) -> object:
+        """Its time zone; None if it has none."""
+
+    def timestamp(self) -> float:
+        """Return the seconds since 1970."""
+
+
+def expiring(
+    operation: str,
+    argument: Value = None,
+    *,
+    expires_in: float | None = None,
+    expires_at: float | ZonedTime | None = None,
+) -> tuple[str, Value]:
+    """Return *operation* and *argument* as a change after which the key expires.
+
+    Args:
+        expires_in: so many seconds after the change, by the clock of the key's owner.
+        expires_at: at this moment: seconds since 1970, or a `datetime` with a time zone.
+
+    Raises:
+        ConfigError: if they exclude each other, or are no such times.
+    """
+    if expires_in is None and expires_at is None:
+        return operation, argument
+    if operation == "delete":
+        raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
+    fields: dict[str, Value] = {"operation": operation, "argument": argument}
+    if expires_at is None:
+        assert expires_in is not None
+        fields["in_ms"] = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
+    elif expires_in is None:
+        fields["at_ms"] = _instant(expires_at)
+    else:
+        raise ConfigError("expires_in and expires_at exclude each other: give one of them")
+    return EXPIRING, fields
+
+
+def _instant(at: float | ZonedTime) -> int:
+    what = "seconds since 1970, or a datetime with a time zone"
+    if isinstance(at, int | float):
+        return _ms(at, "expires_at", what, 2 * EXPIRES_S_MAX)
+    if getattr(at, "tzinfo", None) is None:
+        raise ConfigError(f"expires_at is {what}, not {at!r:.60}")
+    return _ms(at.timestamp(), "expires_at", what, 2 * EXPIRES_S_MAX)
+
+
+def _ms(seconds: float, name: str, what: str, most: float = EXPIRES_S_MAX) -> int:
+    sound = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (sound and 0 < seconds <= most):
+        raise ConfigError(f"{name} is {what}, not {seconds!r:.60}")
+    return math.ceil(seconds * 1_000)
+
+
+def stamped(packed: bytes, at_ms: int | None) -> bytes:
+    """Return *packed* with that instant before it."""
+    return packed if at_ms is None else MARK + at_ms.to_bytes(8, "big") + packed
+
+
+def at_ms_of(stored: bytes) -> int | None:
+    """Return the instant of what is *stored*; None if it has none."""
+    if stored[:1] != MARK or len(stored) < INSTANT_BYTES:
+        return None
+    return int.from_bytes(stored[1:INSTANT_BYTES], "big")
+
+
+def plain(stored: bytes) -> bytes:
+    """Return the packed value of what is *stored*."""
+    return stored[INSTANT_BYTES:] if stored[:1] == MARK else stored
+
+
+def have_instants(stored: Iterable[bytes]) -> bool:
+    """Return whether any of what is *stored* has an instant."""
+    return MARK in map(_first, stored)
+
+
+class DueTimes:
+    """The instants of the keys of one partition: an index, which follows from what is stored.
+
+    Args:
+        clock: None if nothing expires here: a copy for reading.
+        refusal: why no key can be given an instant; empty if it can.
+
+    Attributes:
+        used: whether any key had an instant since the state was empty. Until then it costs nothing.
+    """
+
+    def __init__(self, clock: DueClock | None = None, refusal: str = "") -> None:
+        self.clock = clock
+        self.refusal = refusal
+        self.used = False
+        self._at: dict[str, int] = {}
+        # At least one row for each key, at its instant or before: renewals push none.
+        self._heap: list[tuple[int, str]] = []
+        self._ripe: dict[str, None] = {}  # those that have left the heap
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @property
+    def first_ms(self) -> int:
+        """When to look again: no key expires before that."""
+        if self._ripe:
+            return min(map(self._at.__getitem__, self._ripe))
+        return self._heap[0][0] if self._heap else NEVER_MS
+
+    def note(self, changed: Mapping[str, bytes], deleted: Iterable[str]) -> None:
+        """Follow what was written."""
+        at = self._at
+        if at:
+            for key in deleted:
+                at.pop(key, None)
+                self._ripe.pop(key, None)
+        for key, stored in changed.items():
+            if stored[:1] != MARK:
+                if at and at.pop(key, None) is not None:
+                    self._ripe.pop(key, None)
+                continue
+            instant = at_ms_of(stored)
+            if instant is not None:
+                self._set(key, instant)
+        if len(self._heap) > 2 * len(at) + PIECE_KEYS:  # of keys that were deleted, or due sooner
+            self._heap = [(instant, key) for key, instant in at.items() if key not in self._ripe]
+            heapify(self._heap)
+
+    def _set(self, key: str, instant: int) -> None:
+        self.used = True
+        before = self._at.get(key)
+        self._at[key] = instant
+        if before is None or instant < before or key in self._ripe:
+            self._ripe.pop(key, None)
+            heappush(self._heap, (instant, key))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._at.clear()
+        self._heap.clear()
+        self._ripe.clear()
+        self.used = False
+
+    def due(self) -> list[str]:
+        """Return keys whose instant has passed by the clock now, at most `PIECE_KEYS`."""
+        if self.clock is None:
+            return []
+        now_ms, at, heap, ripe = self.clock.due_ms(), self._at, self._heap, self._ripe
+        while heap and heap[0][0] <= now_ms and len(ripe) < PIECE_KEYS:
+            _, key = heappop(heap)
+            instant = at.get(key)
+            if instant is None or key in ripe:
+                continue
+            if instant > now_ms:  # it was renewed
+                heappush(heap, (instant, key))
+            else:
+                ripe[key] = None
+        return [key for key in ripe if at[key] <= now_ms]  # the clock may have been set back
+
+
+def register_expiry(aggregations: Aggregations, clock: DueClock) -> None:
+    """Register `EXPIRING` and `PERSIST`, by whose *clock* instants are counted."""
+
+    def expire(there: Value | Absent, argument: Value) -> Value | Absent | Expiring:
+        if not isinstance(argument, dict) or not argument.keys() <= _FIELDS:
+            raise BadOperation(f"{EXPIRING} needs a map of {', '.join(sorted(_FIELDS))}")
+        operation, now_ms = argument.get("operation"), clock.set_ms()
+        in_ms, at_ms = argument.get("in_ms"), argument.get("at_ms")
+        if not isinstance(operation, str) or operation in (EXPIRING, PERSIST):
+            raise BadOperation(f"{EXPIRING} needs the operation that it makes, as text")
+        if type(in_ms) is int and at_ms is None and 0 < in_ms <= EXPIRES_S_MAX * 1_000:
+            at_ms = now_ms + in_ms
+        elif type(at_ms) is not int or in_ms is not None or not 0 <= at_ms < NEVER_MS:
+            raise BadOperation(f"{EXPIRING} needs in_ms or at_ms, as whole numbers above 0")
+        if at_ms <= now_ms:
+            late_s = (now_ms - at_ms) / 1_000
+            raise BadOperation(
+                f"expires_at is {late_s:.3f} s in the past, by the clock of the key's owner; to"
+                " delete a key now, use delete"
+            )
+        value = aggregations.find(operation).function(there, argument.get("argument"))
+        return value if value is ABSENT else Expiring(value, at_ms)
+
+    def persist(there: Value | Absent, argument: Value) -> Value | Absent | Expiring:
+        if argument is not None:
+            raise BadOperation(f"{PERSIST} has no argument")
+        return there if there is ABSENT else Expiring(there, None)
+
+    aggregations.register_own(EXPIRING, expire)
+    aggregations.register_own(PERSIST, persist)
