@@ -93,8 +93,9 @@ async def test_members_clients_jobs_and_http_agree_on_the_partition_of_each_key(
         assert {key: value async for key, value in keyspace.scan()} == dict.fromkeys(KEYS, 4)
 
 
-async def test_an_actor_and_a_request_are_where_the_keys_of_their_tag_are() -> None:
-    async with nodes("a", "b", "c", hash_tags=True) as found:
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_an_actor_and_a_request_are_where_the_keys_of_their_tag_are(mode: Any) -> None:  # noqa: ANN401
+    async with nodes("a", "b", "c", mode=mode, hash_tags=True) as found:
         for node in found:
             keyspace = await node.open_keyspace("k")
             notes = keyspace.actor(Notes)
@@ -131,6 +132,17 @@ async def test_a_client_that_does_not_know_hash_tags_is_refused() -> None:
     assert "this client does not know" in str(old)
     assert (len(new), new[3]) == (4, True)
     assert len(plain) == 3
+
+
+async def test_the_changes_of_one_tag_are_one_write() -> None:
+    async with nodes("a", "b", hash_tags=True) as (a, _):
+        keyspace = await a.open_keyspace("k")
+        changes = [("{u}/cart", "put", 1), ("{u}/orders", "no such operation", 1)]
+
+        outcomes = await keyspace.update_many(changes, operation_id="order 7")
+
+        assert [type(outcome) for outcome in outcomes] == [BadOperation] * 2
+        assert await keyspace.get("{u}/cart") is None
 
 
 async def test_hash_tags_are_of_the_keyspace_for_ever() -> None:
