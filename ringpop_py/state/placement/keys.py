@@ -111,14 +111,14 @@ class Placing:
 
 def _partition_in(count: int) -> Callable[[str], int]:
     """Return `partition_of` for *count* alone, which is faster: most requests call it."""
-    digest, seed, sign = xxhash.xxh64_intdigest, HASH_SEED, _SIGN
+    digest, seed, half, whole = xxhash.xxh64_intdigest, HASH_SEED, _SIGN, _SIGN << 1
 
     def one(key: str) -> int:
         try:
             hashed = digest(key.encode(), seed)
         except (UnicodeEncodeError, AttributeError):  # a lone surrogate, or no text
             return partition_of(key, count)
-        return (hashed - ((hashed & sign) << 1)) % count
+        return (hashed if hashed < half else hashed - whole) % count  # signed, as in Spark
 
     return one
 
