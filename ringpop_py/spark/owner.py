@@ -40,6 +40,8 @@ PRINTED_SLOTS_MAX: Final = 1 << 16
 """The largest table of slots in a plan that has its tables as text."""
 COMPARED_MAX: Final = 16
 """The most comparisons in a query plan, one for each point that a slot may have."""
+HASH_TAG: Final = r"^[^{]*+\{([^}]++)\}"
+"""The rule of `hash_tag` as a pattern of Java; a key without a tag does not match."""
 SPARK_PARTITIONS_MAX: Final = 1 << 20
 POINTS_MAX: Final = 1 << 20
 _LAST: Final = (1 << 63) - 1
@@ -138,21 +140,27 @@ def _signed(radix: RadixIndex, gap: int) -> _Points:
 # Partitions of keyspaces.
 
 
-def ring_partition(column: Column | str, partitions: int) -> Column:
+def ring_partition(column: Column | str, partitions: int, *, hash_tags: bool = False) -> Column:
     """Return the partition, out of *partitions*, of the key in *column*; NULL if the key is NULL.
 
-    The result equals `ringpop_py.state.placement.keys.partition_of`.
+    The result equals `Keyspace.partition_of`.
+
+    Args:
+        hash_tags: whether the keyspace has hash tags.
 
     Raises:
         ConfigError: no keyspace has that many partitions.
     """
     if not 0 < partitions <= PARTITIONS_MAX:
         raise ConfigError(f"a keyspace has 1 to {PARTITIONS_MAX} partitions, not {partitions!r}")
-    return _partition_of(column, partitions).alias("partition")
+    return _partition_of(column, partitions, hash_tags=hash_tags).alias("partition")
 
 
-def _partition_of(column: Column | str, partitions: int) -> Column:
+def _partition_of(column: Column | str, partitions: int, *, hash_tags: bool) -> Column:
     text = key_text(column)
+    if hash_tags:
+        tag = F.regexp_extract(text, HASH_TAG, 1)
+        text = F.when(tag == "", text).otherwise(tag)
     number = F.pmod(F.xxhash64(text), F.lit(partitions)).cast("int")
     return F.when(text.isNotNull(), number)
 
@@ -165,12 +173,16 @@ def partition_owner(column: Column | str, keyspace: KeyspaceSnapshot) -> Column:
     """
     checked_kind(keyspace, KeyspaceSnapshot, "keyspace", "what keyspace_snapshot returns")
     index_of = {name: index for index, name in enumerate(keyspace.members)} | {NOBODY: NONE}
-    served_by = _by_partition(column, [index_of[owner] for owner in keyspace.owners])
+    numbers = [index_of[owner] for owner in keyspace.owners]
+    served_by = _by_partition(column, numbers, keyspace)
     return F.get(texts(keyspace.members), served_by).alias("owner")
 
 
-def _by_partition(column: Column | str, numbers: Sequence[int]) -> Column:
-    return F.get(integers(numbers, "int"), _partition_of(column, len(numbers)))
+def _by_partition(
+    column: Column | str, numbers: Sequence[int], keyspace: KeyspaceSnapshot
+) -> Column:
+    partition = _partition_of(column, len(numbers), hash_tags=keyspace.hash_tags)
+    return F.get(integers(numbers, "int"), partition)
 
 
 # Rows together with the rows of the same owner: for work that calls owners itself
@@ -207,7 +219,7 @@ def repartition_by_owner(
     if not owners_count:
         raise NoOwner("nothing has an owner, so rows cannot be partitioned by owner")
     if isinstance(ring, KeyspaceSnapshot):
-        places = _by_partition(quoted(key), _places(ring, partitions_per_owner))
+        places = _by_partition(quoted(key), _places(ring, partitions_per_owner), ring)
         place = F.nullif(places, F.lit(NONE))
     else:
         place = _index_of(quoted(key), native_ring(ring))

@@ -42,6 +42,7 @@ class _Row(Named, frozen=True):
 class _Table(Named, frozen=True):
     generation: Natural
     rows: Annotated[tuple[_Row, ...], Meta(min_length=1, max_length=PARTITIONS_READ_MAX)]
+    hash_tags: bool = False
 
 
 class _Members(Named, frozen=True):
@@ -55,11 +56,13 @@ class KeyspaceSnapshot:
 
     Attributes:
         owners: a name for each partition; `NOBODY` if no member served it.
+        hash_tags: whether keys are placed by their part in braces.
     """
 
     name: str
     generation: int
     owners: tuple[str, ...]
+    hash_tags: bool = False
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -101,7 +104,9 @@ def keyspace_snapshot(
     ask = partial(_table, keyspace=keyspace)
     table = _from_first(peers, ask, what="a keyspace", cluster_key=cluster_key)
     owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
-    return KeyspaceSnapshot(keyspace, table["generation"], owners)
+    return KeyspaceSnapshot(
+        keyspace, table["generation"], owners, hash_tags=table.get("hash_tags", False)
+    )
 
 
 def _table(client: Client, keyspace: str) -> dict[str, Any]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.base.address import Address
-from ringpop_py.base.errors import BodyError, ConfigError
+from ringpop_py.base.errors import BadOperation, BodyError, ConfigError
 from ringpop_py.base.values import requests as messages
-from ringpop_py.base.values.declared import Declared, Meta, Natural, Text, decode, encode
+from ringpop_py.base.values.declared import Declared, Meta, Natural, Text, astuple, decode, encode
 from ringpop_py.base.values.requests import decode_results, encode_results
 from ringpop_py.net.security.identity import Role
-from ringpop_py.state.placement.keys import PARTITIONS_READ_MAX
+from ringpop_py.state.placement.keys import PARTITIONS_READ_MAX, Placing
 from ringpop_py.state.rows.pages import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DESCRIBE: Final = "/keyspace/client/describe"
+KNOWS_HASH_TAGS: Final = b"hash_tags"
+"""The head of `DESCRIBE` from a client that can place the keys of a keyspace with hash tags."""
 OWNERS: Final = "/keyspace/client/owners"
 TELL: Final = "/keyspace/client/tell"
 """Have this daemon bring a message to an actor, and do not wait for the answer."""
@@ -94,6 +96,27 @@ class Description(Declared, frozen=True):
     generation: Natural
     partitions_count: Annotated[int, Meta(ge=1, le=PARTITIONS_READ_MAX)]
     routes: Routes
+    hash_tags: bool = False
+
+    @property
+    def placing(self) -> Placing:
+        """How the keys of the keyspace become partitions."""
+        return Placing(self.partitions_count, hash_tags=self.hash_tags)
+
+    def row_for(self, head: bytes) -> tuple[Any, ...]:
+        """Return the row to send to a client whose request has that *head*.
+
+        Raises:
+            BadOperation: the keyspace has hash tags, and the client does not know them.
+        """
+        if not self.hash_tags:
+            return astuple(self)[:3]
+        if head != KNOWS_HASH_TAGS:
+            raise BadOperation(
+                "the keyspace has hash tags, which this client does not know: it would look for"
+                " keys in other partitions; install the version of the members"
+            )
+        return astuple(self)
 
 
 class OwnersRequest(Declared, frozen=True):

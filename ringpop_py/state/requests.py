@@ -38,7 +38,6 @@ from ringpop_py.base.values.requests import (
     ScanRequest,
     repeated,
 )
-from ringpop_py.state.placement.keys import partitions_of
 from ringpop_py.state.table.conditions import conditional_on
 from ringpop_py.state.table.due import at_ms_of, expiring
 from ringpop_py.state.table.operation_ids import named_write
@@ -46,6 +45,7 @@ from ringpop_py.state.table.operation_ids import named_write
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ringpop_py.state.placement.keys import Placing
     from ringpop_py.state.table.due import ZonedTime
     from ringpop_py.state.table.keyed import KeyedState
 
@@ -123,10 +123,10 @@ class MailIds:
         return OperationId(source, next(sequences))
 
 
-def grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:
+def grouped(keys: Sequence[str], placing: Placing) -> dict[int, list[int]]:
     """Return the places of *keys* by partition."""
     groups: dict[int, list[int]] = {}
-    for place, number in enumerate(partitions_of(keys, partitions_count)):
+    for place, number in enumerate(placing.partitions_of(keys)):
         if number in groups:
             groups[number].append(place)
         else:
@@ -382,7 +382,7 @@ class ReadsOf:
         keyspace: str,
         generation: int,
         keys: Iterable[str],
-        partitions_count: int,
+        placing: Placing,
         *,
         stale: bool,
         host: Any = None,  # noqa: ANN401 - see `WritesOf`
@@ -390,7 +390,7 @@ class ReadsOf:
     ) -> ReadsOf:
         """Return the request for *keys*, each once: a repeated one would have two rows."""
         wanted = keys_in(keys)
-        groups = grouped(wanted, partitions_count)
+        groups = grouped(wanted, placing)
         parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
         return cls(keyspace, generation, parts, stale, host, stored)
 

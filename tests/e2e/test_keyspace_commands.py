@@ -201,3 +201,16 @@ def test_a_node_that_cannot_write_does_not_join_and_takes_no_partitions(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert f"the store '{store}' cannot be used: " in done.stderr
     assert len(members) == 1
+
+
+def test_a_keyspace_with_hash_tags(cluster: LocalCluster) -> None:
+    created = ctl(cluster, "keyspace", "create", "shop", "--hash-tags", "--partitions", "64")
+    ctl(cluster, "wait", "--for", "partitions", "--keyspace", "shop", node=1)
+    keys = ("{user:42}/cart", "{user:42}/orders")
+    found = [ctl_json(cluster, "lookup", key, "--keyspace", "shop", node=1) for key in keys]
+    shown = ctl(cluster, "keyspace", "show", "shop")
+    ctl(cluster, "keyspace", "drop", "shop", "--yes")
+
+    assert created.returncode == 0, created.stderr
+    assert found[0]["partition"] == found[1]["partition"]
+    assert "hash_tags" in shown.stdout

@@ -123,11 +123,18 @@ from ringpop_py.state.journal import records as journal_is
 from ringpop_py.state.journal.records import Slot
 from ringpop_py.state.memory.hand_over import BLANK, HandOver, HandOverStep
 from ringpop_py.state.memory.mergeable import Part
-from ringpop_py.state.messages import Description, Routes, decode_answer, encode_answer
+from ringpop_py.state.messages import (
+    KNOWS_HASH_TAGS,
+    Description,
+    Routes,
+    decode_answer,
+    encode_answer,
+)
 from ringpop_py.state.placement import table
 from ringpop_py.state.placement.assignment import Assignment
 from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.placement.gossip import Known, TableGossip, _Offer
+from ringpop_py.state.placement.keys import Placing
 from ringpop_py.state.rows.pages import MISSING, Columns, ColumnsRequest, columns_in
 from ringpop_py.state.rows.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.state.stores.memory import MemoryStore
@@ -497,10 +504,16 @@ def _message(message: Any, **samples: object) -> Kind:  # noqa: ANN401 - any cla
     return Kind(message.encode, message.decode, samples)
 
 
+def _row_of(said: Any) -> object:  # noqa: ANN401 - the sample
+    description = Description(said[0], said[1], Routes.of(*said[2:4]), hash_tags=len(said) > 4)
+    return description.row_for(KNOWS_HASH_TAGS)
+
+
 def _described(value: object) -> object:
     found = convert(Description, value)
     routes = found.routes
-    return found.generation, found.partitions_count, routes.destinations, routes.addresses
+    about = found.generation, found.partitions_count, routes.destinations, routes.addresses
+    return (*about, True) if found.hash_tags else about
 
 
 def _keyspaces() -> dict[str, Kind]:
@@ -574,8 +587,12 @@ def _keyspaces() -> dict[str, Kind]:
             {"bare": ([None], {}, {}), "full": ([FAILED], *routes)},
         ),
         "client.description": _result(
-            {"elsewhere": (0, 1, {}, {}), "full": (1, 16_384, *routes)},
-            lambda said: Description(said[0], said[1], Routes.of(*said[2:])),
+            {
+                "elsewhere": (0, 1, {}, {}),
+                "tagged": (1, 2, *routes, True),
+                "full": (1, 16_384, *routes),
+            },
+            _row_of,
             _described,
         ),
         "gossip.rows": Kind(
@@ -839,7 +856,7 @@ def _put_entry(store: MemoryStore, entry: CatalogEntry) -> None:
 
 
 def _put_applied(store: MemoryStore, done: JobProgress) -> None:
-    found = JobStore(store, KEYS, 4)
+    found = JobStore(store, KEYS, Placing(4))
     if done.refused.count:
         found.put_refusals("j", 1, 2, done.refused)
     counts = {0: 1, 3: 2}
@@ -880,6 +897,7 @@ def _store() -> dict[str, Kind]:
             {
                 "plain": CatalogEntry(definition, 3),
                 "chosen": CatalogEntry(chosen, 3),
+                "tagged": CatalogEntry(dataclasses.replace(chosen, hash_tags=True), 3),
                 "full": CatalogEntry(chosen, 3, origin="restored from é"),
             },
         ),
@@ -906,19 +924,21 @@ def _store() -> dict[str, Kind]:
         "store.applied": _stored(
             jobs_keys.applied,
             _put_applied,
-            lambda store: JobStore(store, KEYS, 4).applied("j"),
+            lambda store: JobStore(store, KEYS, Placing(4)).applied("j"),
             {"bare": replace(DONE, refused=Refusals()), "full": DONE},
         ),
         "store.schema": _stored(
             KEYS.schema(0),
-            lambda store, schema: JobStore(store, KEYS, 4).keep_schema(schema),
-            lambda store: "".join(JobStore(store, KEYS, 4).schemas()),
+            lambda store, schema: JobStore(store, KEYS, Placing(4)).keep_schema(schema),
+            lambda store: "".join(JobStore(store, KEYS, Placing(4)).schemas()),
             {"full": '{"columns": "é"}'},
         ),
         "store.refusals": _stored(
             jobs_keys.refused_by(1, 2, 0),
-            lambda store, refused: JobStore(store, KEYS, 4).put_refusals("j", 1, 2, refused),
-            lambda store: JobStore(store, KEYS, 4).refusals("j"),
+            lambda store, refused: JobStore(store, KEYS, Placing(4)).put_refusals(
+                "j", 1, 2, refused
+            ),
+            lambda store: JobStore(store, KEYS, Placing(4)).refusals("j"),
             {"full": REFUSED},
         ),
         "journal.body": Kind(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.base.dialect import RINGPOP
 from ringpop_py.base.errors import ConfigError, NoOwner
 from ringpop_py.member.ring.hashring import HashRing
-from ringpop_py.spark import owner, owner_index, ring_owner, tables
+from ringpop_py.spark import owner, owner_index, partition_owner, ring_owner, ring_partition, tables
+from ringpop_py.spark.snapshot import KeyspaceSnapshot
+from ringpop_py.state.placement.keys import Placing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +43,6 @@ def keys() -> list[str]:
 def frame(
     spark: SparkSession, keys: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> DataFrame:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path: Path = tmp_path_factory.mktemp("keys") / "keys.parquet"
@@ -59,6 +62,28 @@ def test_ring_owner_is_lookup_for_every_key(
     found = rows.column(0).to_pylist()
     assert rows.column(1).to_pylist() == ring.lookup_many(found)
     assert rows.column(2).to_pylist() == ring.owner_indexes(found).tolist()
+
+
+def test_partitions_with_hash_tags_are_those_of_the_keyspace_for_every_key(
+    spark: SparkSession, keys: list[str]
+) -> None:
+    rng = random.Random(11)
+    alphabet = "{}{}{}a:é漢😀\n\x00"
+    drawn = ["".join(rng.choices(alphabet, k=rng.randrange(1, 12))) for _ in range(20_000)]
+    short = ["".join(some) for size in range(6) for some in product("{}aé", repeat=size)]
+    texts = [*keys, *drawn, *short, "{" * 100_000, "{" + "x" * 100_000 + "}"]
+    placing = Placing(251, hash_tags=True)
+    served = KeyspaceSnapshot("k", 1, tuple(f"m{n % 5}" for n in range(251)), hash_tags=True)
+    rows = spark.createDataFrame(pa.table({"key": texts}))
+
+    found = rows.select(
+        "key", ring_partition("key", 251, hash_tags=True), partition_owner("key", served)
+    ).toArrow()
+
+    expected = placing.partitions_of(found.column(0).to_pylist())
+    assert sorted(found.column(0).to_pylist()) == sorted(texts)
+    assert found.column(1).to_pylist() == expected
+    assert found.column(2).to_pylist() == [served.owners[number] for number in expected]
 
 
 @pytest.mark.parametrize("members_count", [1, 40])

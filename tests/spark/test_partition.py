@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,7 +10,8 @@ import pytest
 
 from ringpop_py.base.errors import ApplicationError, ConnectFailed
 from ringpop_py.client.sync.client import Client
-from ringpop_py.spark import keyspace_snapshot, partition_owner, ring_partition
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
+from ringpop_py.spark import RingpopDataSource, keyspace_snapshot, partition_owner, ring_partition
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 from ringpop_py.state.placement.keys import NOBODY, partition_of
 
@@ -40,6 +42,34 @@ def test_partitions_and_their_owners_are_those_of_a_daemon(
             row = client.admin("/admin/keyspaces/lookup", {"name": memory_keyspace, "key": key})
             assert found[key] == (row["partition"], row["owner"])
     assert {owner for _, owner in found.values()} == {"node-1", "node-2", "node-3"}
+
+
+@pytest.mark.e2e
+def test_rows_of_a_keyspace_with_hash_tags_are_written_and_found_where_daemons_look(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    keys = [f"{{user:{number}}}/{what}" for number in range(60) for what in ("cart", "orders")]
+    rows = [(key, len(key)) for key in keys]
+    spark.dataSource.register(RingpopDataSource)
+    options = {"keyspace": "tagged", "peers": str(durable_cluster.addresses[0]), "value": "value"}
+    df = spark.createDataFrame(rows, "key string, value long")
+    with Client(durable_cluster.addresses[0]) as client:
+        client.admin("/admin/keyspaces/create", {"name": "tagged", "hash_tags": True})
+        df.write.format("ringpop").options(**options).mode("append").save()
+        with KeyspaceClient(client, "tagged") as keyspace:
+            by_client = keyspace.get_many(keys)
+        wanted = json.dumps(keys[:9])
+        loaded = spark.read.format("ringpop").options(**options, keys=wanted)
+        found = loaded.schema("key string, value long").load().collect()
+        snapshot = keyspace_snapshot(durable_cluster.addresses, "tagged")
+        placed = df.select("key", partition_owner("key", snapshot)).collect()
+        for key, owner in placed[:20]:
+            row = client.admin("/admin/keyspaces/lookup", {"name": "tagged", "key": key})
+            assert owner == row["owner"]
+
+    assert by_client == dict(rows)
+    assert sorted(map(tuple, found)) == sorted(rows[:9])
+    assert snapshot.hash_tags
 
 
 def test_the_owner_of_a_partition_without_one_is_null(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ the value, a row of the table that names the partition's owner, or an error.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -89,6 +89,18 @@ PartResult = Moved | KeyspaceError
 """The result of a part of a request that was not done."""
 
 
+class Placer(Protocol):
+    """How keys become partitions: what a request needs of `Placing` (`state.placement.keys`)."""
+
+    @property
+    def count(self) -> int:
+        """The number of partitions."""
+
+    @property
+    def partition_of(self) -> Callable[[str], int]:
+        """The function that returns the partition of a key."""
+
+
 class KeyspaceRequest(Declared, frozen=True):
     """A request to partitions of one generation of a keyspace."""
 
@@ -100,7 +112,7 @@ class KeyspaceRequest(Declared, frozen=True):
         """The partitions that it names, in its order: there is a result for each."""
         return ()
 
-    def check(self, generation: int, partitions_count: int) -> None:
+    def check(self, generation: int, placing: Placer) -> None:
         """Check it against the keyspace as this node knows it: all below believes its numbers.
 
         Raises:
@@ -112,9 +124,9 @@ class KeyspaceRequest(Declared, frozen=True):
             raise errors.KeyspaceUnknown(
                 f"keyspace {name!r} is in generation {generation}, not {self.generation}"
             )
-        if (last := max(self.numbers, default=0)) >= partitions_count:
+        if (last := max(self.numbers, default=0)) >= placing.count:
             raise errors.BodyError(
-                f"keyspace {name!r} has {partitions_count} partitions, and no partition {last}"
+                f"keyspace {name!r} has {placing.count} partitions, and no partition {last}"
             )
 
 

@@ -31,7 +31,13 @@ from ringpop_py.client.lines.local_daemon import peer_of
 from ringpop_py.net.security.permits import check_name
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.errand import MICROSECONDS, DeadlinePolicy, Errand, RelayPolicy, instant_us
-from ringpop_py.state.messages import DESCRIBE, ROUTED, Description, decode_answer
+from ringpop_py.state.messages import (
+    DESCRIBE,
+    KNOWS_HASH_TAGS,
+    ROUTED,
+    Description,
+    decode_answer,
+)
 from ringpop_py.state.placement.table import from_rows
 
 if TYPE_CHECKING:
@@ -137,7 +143,7 @@ class AsyncClientDispatcher:
             return found
 
         body = encode_value("msgpack", self._name)
-        content = b"", body
+        content = KNOWS_HASH_TAGS, body
         found: Description = await self._of_any(self._any_read, DESCRIBE, content, deadline, decode)
         return found
 

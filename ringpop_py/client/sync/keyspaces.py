@@ -128,9 +128,13 @@ class KeyspaceClient(Closing):
 
         def read(deadline: float) -> list[tuple[str, bytes]]:
             keyspace = self.dispatcher.described(deadline)
-            count = keyspace.partitions_count
             request = ReadsOf.of(
-                self.name, keyspace.generation, wanted, count, stale=stale, stored=stored
+                self.name,
+                keyspace.generation,
+                wanted,
+                keyspace.placing,
+                stale=stale,
+                stored=stored,
             )
             results = self.dispatcher.ask(request, tuple(request.parts), deadline, stale=stale)
             return request.rows(results)
@@ -225,7 +229,7 @@ class KeyspaceClient(Closing):
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
             keyspace = self.dispatcher.described(deadline)
-            groups = grouped([change.key for change in wanted], keyspace.partitions_count)
+            groups = grouped([change.key for change in wanted], keyspace.placing)
             parts = {
                 n: self._writer.writes(n, [wanted[at] for at in places], operation_id, offsets)
                 for n, places in groups.items()
@@ -369,6 +373,6 @@ class ActorsClient:
         self, key: str, message: Value, operation_id: str | OperationId | None, deadline: float
     ) -> Mail:
         keyspace = self._keyspace.dispatcher.described(deadline)
-        name, count = self._keyspace.name, keyspace.partitions_count
-        about = (name, keyspace.generation, count, self.name, key, message)
+        name = self._keyspace.name
+        about = (name, keyspace.generation, keyspace.placing, self.name, key, message)
         return mail_of(*about, operation_id, self._ids.next)

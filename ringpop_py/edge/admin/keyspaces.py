@@ -120,6 +120,7 @@ async def _table(ringpop: Ringpop, body: dict[str, Any]) -> object:
         "name": name,
         "generation": host.generation,
         "rows": [{**row_map(row, there), "keys": keys.get(row.partition)} for row in host.table],
+        **({"hash_tags": True} if host.definition.hash_tags else {}),
     }
 
 

@@ -207,6 +207,7 @@ CHECKPOINTS  whole ones; PARTIAL: only what had changed
     "keyspace create": """\
 ringpopctl keyspace create counts --partitions 64
 ringpopctl keyspace create sessions --mode memory
+ringpopctl keyspace create shop --hash-tags
 """,
     "keyspace set": """\
 ringpopctl keyspace set counts --min-cluster-size 1

@@ -274,6 +274,8 @@ def settings_from(options: argparse.Namespace) -> dict[str, object]:
     body |= {s: getattr(options, s) for s in SETTINGS if getattr(options, s) is not None}
     if options.manual:
         body["automatic"] = False
+    if options.hash_tags:
+        body["hash_tags"] = True
     return body
 
 

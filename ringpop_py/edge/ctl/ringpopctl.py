@@ -339,6 +339,8 @@ def _add_keyspace_commands(
     create.add_argument(
         "--manual", action="store_true", help="move no partitions to new members automatically"
     )
+    text = "place keys by their part in braces, as in {user:42}/cart"
+    create.add_argument("--hash-tags", action="store_true", help=text)
     text = "settings to begin with; other flags override them"
     create.add_argument("--preset", metavar="ripple|fixed|volley", help=text)
     for name, (kind, metavar, text) in keyspaces.SETTINGS.items():

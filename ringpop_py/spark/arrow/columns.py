@@ -34,8 +34,7 @@ from ringpop_py.spark.arrow.stored import (
     stored_type,
 )
 from ringpop_py.spark.keys import key_texts
-from ringpop_py.state.placement import hashes
-from ringpop_py.state.rows import uniform_columns
+from ringpop_py.state.rows import hashes, uniform_columns
 from ringpop_py.state.rows.packed import offsets_of, pack_column, places_of_valid, unpack_column
 from ringpop_py.state.rows.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.state.table.evaluator import VALUE_BYTES_MAX
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from ringpop_py.state.placement.keys import Placing
 
 SHOWN_CHARACTERS: Final = 60
 """The most characters of a key or a value that a message shows."""
@@ -166,16 +167,16 @@ def placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
 # By partition.
 
 
-def partitions_of(keys: pa.Array, partitions_count: int) -> NDArray[np.int64]:
-    """Return the partition of each of *keys*, as `partition_of` does for one."""
+def partitions_of(keys: pa.Array, placing: Placing) -> NDArray[np.int64]:
+    """Return the partition of each of *keys*, as *placing* does for one."""
     texts = keys.cast(pa.large_binary())
     data = texts.buffers()[2]
-    return hashes.partitions_of(offsets_of(texts), data or b"", partitions_count)
+    return hashes.partitions_of(offsets_of(texts), data or b"", placing)
 
 
-def chunks_of(changes: Changes, partitions_count: int) -> list[Chunk]:
+def chunks_of(changes: Changes, placing: Placing) -> list[Chunk]:
     """Cut *changes* into chunks by partition; changes of one partition stay in their order."""
-    numbers = partitions_of(changes.keys, partitions_count)
+    numbers = partitions_of(changes.keys, placing)
     order = np.argsort(numbers.astype(np.uint16), kind="stable")  # 16 bits: NumPy uses radix sort
     sorted_by = pa.array(order)
     keys, values = changes.keys.take(sorted_by), changes.values.take(sorted_by)

@@ -20,7 +20,7 @@ from ringpop_py.base.values.packed import encode_value
 from ringpop_py.base.values.requests import decode_results
 from ringpop_py.client.sync.client import Client
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.state.messages import DESCRIBE
+from ringpop_py.state.messages import DESCRIBE, KNOWS_HASH_TAGS
 from ringpop_py.state.placement.assignment import placed
 from ringpop_py.state.placement.definition import Definition
 
@@ -121,7 +121,7 @@ class PipelineTarget:
     def _is_there(self) -> bool:
         # Not an endpoint for administrators: its refusals do not say which error they are.
         body = encode_value("msgpack", self.keyspace.name)
-        call = Call(NODE_SERVICE, DESCRIBE, b"", body, ttl_s=STORE_TIMEOUT_S)
+        call = Call(NODE_SERVICE, DESCRIBE, KNOWS_HASH_TAGS, body, ttl_s=STORE_TIMEOUT_S)
         answer = self._first_answer(lambda client: client.call(call), STORE_TIMEOUT_S)
         (result,) = decode_results(answer.arg3, 1)
         if isinstance(result, KeyspaceUnknown):

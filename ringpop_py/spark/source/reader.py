@@ -141,7 +141,7 @@ class KeyspaceReader(Closing):
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
     def _read(self, keys: pa.Array) -> pa.LargeBinaryArray:
-        numbers = partitions_of(keys, self.description.partitions_count)
+        numbers = partitions_of(keys, self.description.placing)
         order = np.argsort(numbers.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         edges = [*np.flatnonzero(np.diff(numbers[order], prepend=-1)).tolist(), len(order)]
         texts = keys.take(pa.array(order)).to_pylist()

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.options import WriteOptions
     from ringpop_py.state.jobs.messages import JobProgress
+    from ringpop_py.state.placement.keys import Placing
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -206,7 +207,7 @@ def stage(
             # Cached since the task's start; the owners in it are only a hint.
             description = client.dispatcher.described(client.deadline())
             owners = {n: name for n, (name, _) in description.routes.destinations.items()}
-            for file in staged_files(changes, description.partitions_count, owners):
+            for file in staged_files(changes, description.placing, owners):
                 patience(partial(attempt.stage, file))
             watch.turn(COMBINE)
         if attempt is None or _is_refused(options, counts):
@@ -401,15 +402,13 @@ def _check_same(
 # the file is the one that needs it. A later owner has to read the file from the store.
 
 
-def staged_files(
-    changes: Changes, partitions_count: int, owners: Mapping[int, str]
-) -> Iterator[bytes]:
+def staged_files(changes: Changes, placing: Placing, owners: Mapping[int, str]) -> Iterator[bytes]:
     """Yield *changes* as files, by the known *owners* of partitions. Raises BadOperation.
 
     The rows of one partition keep their order.
     """
     by_owner: dict[str, list[Chunk]] = {}
-    for chunk in chunks_of(changes, partitions_count):
+    for chunk in chunks_of(changes, placing):
         by_owner.setdefault(owners.get(chunk.partition, ""), []).append(chunk)
     for _, theirs in sorted(by_owner.items()):
         for group in _groups(theirs):

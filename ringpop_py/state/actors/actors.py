@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import OperationId, Value
     from ringpop_py.state.actors.host import ActorHost
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.placement.keys import Placing
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -82,7 +83,7 @@ class _Home(Protocol):
     @property
     def generation(self) -> int: ...
     @property
-    def partitions(self) -> int: ...
+    def placing(self) -> Placing: ...
     def partition_of(self, key: str) -> int: ...
     def owner_of(self, key: str) -> str: ...
     async def get(self, key: str, *, timeout_s: float | None = None) -> Value: ...
@@ -173,7 +174,7 @@ class Actors(Generic[M, R]):
     def _mail(self, key: str, message: M, given: str | OperationId | None) -> Mail:
         home = self._home
         return mail_of(
-            *(home.name, home.generation, home.partitions, self.name, key, message, given),
+            *(home.name, home.generation, home.placing, self.name, key, message, given),
             self._ids.next,
         )
 

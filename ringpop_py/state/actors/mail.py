@@ -19,7 +19,6 @@ from ringpop_py.base.values.operations import (
 )
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import ACTOR, ErrorText, KeyspaceRequest
-from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.table.aggregations import check_value
 from ringpop_py.state.table.operation_ids import NO_DIGEST, digest_of, id_of
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.base.values.operations import Value
+    from ringpop_py.base.values.requests import Placer
+    from ringpop_py.state.placement.keys import Placing
 
 ERROR_CHARACTERS_MAX: Final = 1 << 16
 ASKERS_MAX: Final = 16
@@ -79,10 +80,10 @@ class Mail(KeyspaceRequest, frozen=True):
         """See `KeyspaceRequest`."""
         return (self.partition,)
 
-    def check(self, generation: int, partitions_count: int) -> None:
+    def check(self, generation: int, placing: Placer) -> None:
         """See `KeyspaceRequest`. Raises BodyError, too, if the actor is in another partition."""
-        super().check(generation, partitions_count)
-        number = partition_of(self.stored_under, partitions_count)
+        super().check(generation, placing)
+        number = placing.partition_of(self.stored_under)
         if self.partition != number:
             raise BodyError(f"actor {self.stored_under!r} is in partition {number}")
 
@@ -112,7 +113,7 @@ def pack(value: Value) -> bytes:
 def mail_of(
     keyspace: str,
     generation: int,
-    partitions_count: int,
+    placing: Placing,
     kind: str,
     key: str,
     message: Any,  # noqa: ANN401 - a value, which is checked here
@@ -133,7 +134,7 @@ def mail_of(
     return Mail(
         keyspace,
         generation,
-        partition_of(change.key, partitions_count),
+        placing.partition_of(change.key),
         kind,
         key,
         *(new_id(key) if given is None else id_of(given)),

@@ -98,7 +98,7 @@ class DurableHost(OwningHost[DurableDriver]):
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
-            JobStore(self.store, self.keys, entry.definition.partitions),
+            JobStore(self.store, self.keys, entry.definition.placing),
             worker,
             server=self._server,
             destinations=self,

@@ -36,7 +36,6 @@ from ringpop_py.state.jobs.messages import (
 from ringpop_py.state.jobs.names import names_behind
 from ringpop_py.state.jobs.plan import plan_of
 from ringpop_py.state.jobs.record import DAY_US, JobRecord, JobStep
-from ringpop_py.state.placement.keys import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog.layout import JobKeys, KeyspaceKeys
     from ringpop_py.state.jobs.messages import FinishRequest, StageHead
     from ringpop_py.state.jobs.plan import JobPlan
+    from ringpop_py.state.placement.keys import Placing
     from ringpop_py.state.stores.store import Store
 
 CLOCK_US_MAX: Final = 3_600_000_000
@@ -88,12 +88,12 @@ class JobStore:
         self,
         store: Store,
         keys: KeyspaceKeys,
-        partitions_count: int,
+        placing: Placing,
         clock: Callable[[], int] = now_us,
     ) -> None:
         self.store = store
         self.keys = keys
-        self.partitions_count = partitions_count
+        self._placing = placing
         self._now_us = clock
         # Only a few: the plan of a large job has millions of places.
         self._planned = lru_cache(PLANS_MAX)(self._plan_anew)
@@ -119,7 +119,7 @@ class JobStore:
             for partition in stage.partitions:
                 for chunk in stage.chunks(partition):
                     # One row is enough: a task that hashes or packs differently does so with all.
-                    if partition_of(chunk.keys[0].as_py(), self.partitions_count) != partition:
+                    if self._placing.partition_of(chunk.keys[0].as_py()) != partition:
                         raise BadOperation(f"key {chunk.keys[0]} is not of partition {partition}")
                     decode_value("msgpack", chunk.values[0].as_py())
         except (StateDamaged, BodyError) as error:
@@ -135,8 +135,8 @@ class JobStore:
         manifest = decode(AttemptManifest, request.manifest)
         self._check_clock(manifest.finished_ms)
         partitions = (number for file in manifest.files for number, _ in file.chunk_counts)
-        if max(partitions, default=0) >= self.partitions_count:
-            raise BadOperation(f"the keyspace has {self.partitions_count} partitions only")
+        if max(partitions, default=0) >= self._placing.count:
+            raise BadOperation(f"the keyspace has {self._placing.count} partitions only")
         key = self.keys.job(request.job).manifest(request.attempt)
         self._put_same(key, wrap(request.manifest, key), f"attempt {request.attempt!r}")
 

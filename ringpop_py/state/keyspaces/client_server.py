@@ -85,7 +85,8 @@ class ClientServer:
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
         try:
-            result: object = await self._description(decode(Text, incoming.arg3), incoming.identity)
+            found = await self._description(decode(Text, incoming.arg3), incoming.identity)
+            result: object = found.row_for(incoming.arg2)
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
@@ -102,7 +103,8 @@ class ClientServer:
             return Description(known.generation, known.partitions_count, routes)
         others = keyspace.members[:OTHERS_MAX]
         routes = self._routes(keyspace, range(keyspace.partitions), others)
-        return Description(keyspace.generation, keyspace.partitions, routes)
+        placing = keyspace.placing
+        return Description(keyspace.generation, placing.count, routes, placing.hash_tags)
 
     async def _owners(self, incoming: IncomingCall) -> Answer:
         asked = decode(OwnersRequest, incoming.arg3)
@@ -169,7 +171,7 @@ class ClientServer:
         result: object = None
         try:
             keyspace = await self._find(mail.keyspace, incoming.identity)
-            mail.check(keyspace.generation, keyspace.partitions)
+            mail.check(keyspace.generation, keyspace.placing)
             keyspace.stage.deliveries.take_room()
             keyspace.stage.deliveries.begin(mail, None)
         except KeyspaceError as error:
@@ -189,7 +191,7 @@ class ClientServer:
             writes = isinstance(request, ApplyRequest)
             check_use(request.keyspace, incoming.identity, writes=writes)
             keyspace = await self._find(request.keyspace, incoming.identity)
-            request.check(keyspace.generation, keyspace.partitions)
+            request.check(keyspace.generation, keyspace.placing)
             found = await ask(keyspace)
             results = [found[number] for number in numbers]
             # After the request, which may have taught this node the present owners.

@@ -247,7 +247,7 @@ class KeyspaceServer:
                     self._missed_until.clear()  # each costs one more look into the store
                 self._missed_until[name] = trio.current_time() + MISSED_S
                 raise
-        request.check(share.host.generation, len(share.host.table))
+        request.check(share.host.generation, share.keyspace.placing)
         return share
 
     async def _release(self, incoming: IncomingCall) -> Answer:

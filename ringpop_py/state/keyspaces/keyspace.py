@@ -26,7 +26,6 @@ from ringpop_py.member.drain import ENDED
 from ringpop_py.state.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
 from ringpop_py.state.actors.host import ActorHost
 from ringpop_py.state.keyspaces.owners import KeyspaceOwners
-from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
@@ -52,7 +51,7 @@ from ringpop_py.state.shares.stale_reads import StaleReader
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value, Write
@@ -107,7 +106,8 @@ class Keyspace:
     Attributes:
         name: the name of the keyspace.
         generation: a number that grows each time a keyspace of this name is created.
-        partitions: the number of partitions.
+        spawn: runs a task beside the keyspace; it is cancelled when the node ends. See `Spawn`.
+        placing: how keys become partitions.
         aggregations: the operations that this process knows.
         streams: those that this node has started, by name.
         ended: whether the node has ended, so that every request fails immediately.
@@ -120,18 +120,23 @@ class Keyspace:
         self._reader = StaleReader(self._dispatcher, host.copies)
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn, self._results, node.proxying.operations)
-        self._spawn = spawn
+        self.spawn = spawn
         self.aggregations: Aggregations  # set by its maker
         self.streams: dict[str, StreamHere] = {}
         self.ended = False
         self._writer = Writer(node.name)
         # Fixed for the life of the keyspace, and kept here because each request needs them.
         self.name, self.generation = host.definition.name, host.generation
-        self.partitions = host.definition.partitions
+        self.placing = host.definition.placing
         self._timeout_s = node.config.state.timeout_s
 
     def __repr__(self) -> str:
         return f"<Keyspace {self.name!r} with {self.partitions} partitions, {self.definition.mode}>"
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return self.placing.count
 
     @property
     def definition(self) -> Definition:
@@ -154,7 +159,7 @@ class Keyspace:
 
     def partition_of(self, key: str) -> int:
         """Return the partition of *key*; it never changes."""
-        return partition_of(key, self.partitions)
+        return self.placing.partition_of(key)
 
     def owner_of(self, key: str) -> str:
         """Return the member that owns *key*, as far as this node knows; empty if there is none."""
@@ -213,7 +218,7 @@ class Keyspace:
                 makes sure that no member has taken over. If the owner does not answer within half
                 a second, this node also reads from the store; `get_stale` returns that value's age.
         """
-        number = partition_of(key, self.partitions)
+        number = self.placing.partition_of(key)
         if not is_usual_key(key):
             check_key(key)
         deadline = self._deadline(timeout_s)
@@ -280,7 +285,7 @@ class Keyspace:
             self.name,
             self.generation,
             keys,
-            self.partitions,
+            self.placing,
             stale=stale,
             host=self._host,
             stored=stored,
@@ -393,7 +398,7 @@ class Keyspace:
             PartitionFull: if the key is new, and the partition has the maximum of keys.
             OperationTooOld: if it is no longer known whether that id took effect.
         """
-        number = partition_of(key, self.partitions)
+        number = self.placing.partition_of(key)
         timeout_s = options.get("timeout_s")
         change = change_of(key, operation, argument, options)
         writes = self._writer.writes(number, (change,), options.get("operation_id"))
@@ -440,7 +445,7 @@ class Keyspace:
             offsets: how far each source of input was read; each changed partition keeps them.
         """
         wanted = changes_in(changes, offsets)
-        groups = grouped([change.key for change in wanted], self.partitions)
+        groups = grouped([change.key for change in wanted], self.placing)
         parts = {
             number: self._writer.writes(
                 number, [wanted[at] for at in places], operation_id, offsets
@@ -566,10 +571,6 @@ class Keyspace:
         """
         wiring = Wiring(self, self.stage)
         return make_actors(actor, name, (mailbox_max, actors_max), wiring)
-
-    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Run a task beside the keyspace; it is cancelled when the node ends. See `Spawn`."""
-        self._spawn(function, *arguments)
 
     # What happens.
 

@@ -35,7 +35,6 @@ from ringpop_py.state.keyspaces.states import States
 from ringpop_py.state.memory.direct import change_each
 from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement.definition import Definition, Settings
-from ringpop_py.state.placement.keys import partitions_of
 from ringpop_py.state.placement.table import Table
 from ringpop_py.state.requests import changes_in
 from ringpop_py.state.rows.pages import Room
@@ -258,6 +257,7 @@ class _LocalHost:
         for row in self.table:
             self.table.put(row.claimed(NAME, _EPOCH))
         self._states = [states.direct(definition) for _ in range(definition.partitions)]
+        self._partitions_of = definition.placing.partitions_of
         self._parts = [_LocalPartition(*each) for each in enumerate(self._states)]
 
     def members(self) -> Sequence[str]:
@@ -290,7 +290,7 @@ class _LocalHost:
     def change(self, changes: Sequence[Change]) -> list[Outcome | KeyspaceError]:
         """Make *changes* independently, without a yield point; nobody will ever repeat them."""
         # All numbers first: a key that is no text raises, and then nothing has changed.
-        numbers = partitions_of([change[0] for change in changes], len(self._parts))
+        numbers = self._partitions_of([change[0] for change in changes])
         return change_each(self._states, numbers, changes)
 
     async def read(

@@ -32,9 +32,6 @@ ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
 class KeyspacesOnDemand:
     """Loads a node's `Keyspaces` when its store, application, peers or operators ask for them.
 
-    Args:
-        clock: by which keys expire.
-
     Attributes:
         store: the node's, if it has one.
     """

@@ -9,7 +9,6 @@ import trio
 from ringpop_py.base.errors import NoOwner
 from ringpop_py.route.proxy.head import Head, KeyspaceBelief
 from ringpop_py.route.proxy.owners import REFUSED_KEYS, grouped
-from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.placement.table import PartitionStatus
 
 if TYPE_CHECKING:
@@ -37,9 +36,10 @@ class KeyspaceOwners:
         self.node_name = node.name
         self._node = node
         self._host = host
+        self._partition_of = host.definition.placing.partition_of
 
     def _row(self, key: str) -> TableRow:
-        return self._host.table[partition_of(key, len(self._host.table))]
+        return self._host.table[self._partition_of(key)]
 
     def _is_here(self, row: TableRow) -> bool:
         return row.status is PartitionStatus.ONLINE and row.owner == self._node.name

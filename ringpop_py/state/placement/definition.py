@@ -11,7 +11,7 @@ from urllib.parse import quote
 from ringpop_py.base import rules
 from ringpop_py.base.errors import ConfigError, KeyspaceConflict
 from ringpop_py.base.rules import Checked, Rule, ruled
-from ringpop_py.state.placement.keys import PARTITIONS_MAX
+from ringpop_py.state.placement.keys import PARTITIONS_MAX, Placing
 
 Mode = Literal["durable", "memory"]
 RING: Final = "ring"
@@ -46,6 +46,8 @@ def _exactly(rule: Rule) -> Rule:
 
 
 NAME: Final = name_rule()
+_LATER: Final = {"creator": "", "virtual_nodes": VIRTUAL_NODES, "hash_tags": False}
+"""Values that a record leaves out, because members of earlier versions refuse their names."""
 _COUNT: Final = _exactly(rules.whole(1, PARTITIONS_MAX))
 # A store may have true, which is 1.
 _INTERVAL: Final = Rule(
@@ -69,6 +71,7 @@ class Settings(TypedDict, total=False):
     checkpoint_interval_s: float
     merge: str
     virtual_nodes: int
+    hash_tags: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ class Definition(Checked):
             a name in `ringpop_py.state.table.joins.RULES`, or of a rule that all members
             registered.
         virtual_nodes: the points of a member on the ring of the strategy ``ring``.
+        hash_tags: whether keys are placed by their part in braces (`hash_tag`).
         creator: who created it, if keys proved that it was a client: its certificate's name. It is
             no setting.
         revision: how often an admin has changed *min_cluster_size*. It is no setting, either.
@@ -112,6 +116,7 @@ class Definition(Checked):
     checkpoint_interval_s: float = ruled(10.0, _INTERVAL)
     merge: str = ruled("last_writer_wins", _MERGE)
     virtual_nodes: int = ruled(VIRTUAL_NODES, _exactly(rules.whole(1, VIRTUAL_NODES_MAX)))
+    hash_tags: bool = False
     creator: str = ruled("", _TERM)
     revision: int = ruled(0, None)
 
@@ -124,12 +129,15 @@ class Definition(Checked):
         """Return the settings, and the creator if there is one, as a map that `of_record` reads."""
         record = asdict(self)
         del record["revision"]
-        # Members of an earlier version know neither.
-        if not self.creator:
-            del record["creator"]
-        if self.virtual_nodes == VIRTUAL_NODES:
-            del record["virtual_nodes"]
+        for name, usual in _LATER.items():
+            if record[name] == usual:
+                del record[name]
         return record
+
+    @property
+    def placing(self) -> Placing:
+        """How its keys become partitions; a new value each time, so keep it."""
+        return Placing(self.partitions, hash_tags=self.hash_tags)
 
     def fixed_settings(self) -> dict[str, object]:
         """Return the settings with which applications must agree."""
@@ -169,8 +177,7 @@ class Definition(Checked):
 
     def difference_from(self, other: Definition) -> str:
         """Describe the settings in which *other* differs; empty if it does not differ."""
-        usual = {"virtual_nodes": VIRTUAL_NODES}
-        mine, theirs = usual | self.fixed_settings(), usual | other.fixed_settings()
+        mine, theirs = _LATER | self.fixed_settings(), _LATER | other.fixed_settings()
         return ", ".join(
             f"{name} {mine[name]!r} instead of {theirs[name]!r}"
             for name in mine

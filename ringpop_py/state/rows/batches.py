@@ -23,8 +23,8 @@ from ringpop_py.base.dialect import NATIVE
 from ringpop_py.base.errors import ApplicationError, BadRequest, BodyError
 from ringpop_py.base.values.arrow import stream_in
 from ringpop_py.base.values.declared import Checksum, Declared, Natural, encode
-from ringpop_py.state.placement.hashes import hashes_of
 from ringpop_py.state.rows.fingerprint import quick_hashes
+from ringpop_py.state.rows.hashes import hashes_of
 from ringpop_py.state.rows.packed import offsets_of
 
 if TYPE_CHECKING:

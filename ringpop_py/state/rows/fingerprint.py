@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from ringpop_py.state.placement.hashes import hashes_of
+from ringpop_py.state.rows.hashes import hashes_of
 from ringpop_py.state.rows.packed import offsets_of
 
 if TYPE_CHECKING:

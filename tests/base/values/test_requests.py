@@ -25,7 +25,7 @@ from ringpop_py.base.values.requests import (
 from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.memory.hand_over import HandOver
-from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.placement.keys import Placing, partition_of
 from tests.golden.samples import KINDS
 
 REQUESTS = [
@@ -44,23 +44,23 @@ def test_a_request_fits_the_generation_and_the_partitions_of_its_keyspace(
     assert list(request_.numbers) == parts
 
     if not isinstance(request_, Mail):  # which is for the partition of its actor alone
-        request_.check(request_.generation, max(parts, default=0) + 1)
+        request_.check(request_.generation, Placing(max(parts, default=0) + 1))
 
     with pytest.raises(KeyspaceUnknown, match="is in generation"):
-        request_.check(request_.generation + 1, 1 << 20)
+        request_.check(request_.generation + 1, Placing(1 << 20))
     if parts:
         with pytest.raises(BodyError, match=f"and no partition {max(parts)}"):
-            request_.check(request_.generation, max(parts))
+            request_.check(request_.generation, Placing(max(parts)))
 
 
 def test_a_message_fits_the_partition_of_its_actor() -> None:
     for number in range(8):
         mail = Mail("k", 1, number, "Account", "ada", "s", 1, b"\x05")
         if number == partition_of("Account/ada", 8):
-            mail.check(1, 8)
+            mail.check(1, Placing(8))
         else:
             with pytest.raises(BodyError, match="actor 'Account/ada' is in partition"):
-                mail.check(1, 8)
+                mail.check(1, Placing(8))
 
 
 def named(request: KeyspaceRequest) -> Sequence[Any]:

@@ -15,6 +15,7 @@ from ringpop_py.state.jobs import applier
 from ringpop_py.state.jobs.messages import Decision
 from ringpop_py.state.jobs.plan import JobPlan, PlannedFile
 from ringpop_py.state.jobs.store import JobStore
+from ringpop_py.state.placement.keys import Placing
 from ringpop_py.state.rows.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.state.rows.vectors import ROWS_MIN
 from ringpop_py.state.stores.memory import MemoryStore
@@ -72,7 +73,7 @@ def _applied(
     """Apply *files* twice; return microseconds a row of each time, and what is there then."""
     partitions = FILE_ROWS // rows
     states = [KeyedState(make_packer(), Aggregations()) for _ in range(partitions)]
-    jobs = JobStore(MemoryStore(), KeyspaceKeys("bench", "k", 1), partitions)
+    jobs = JobStore(MemoryStore(), KeyspaceKeys("bench", "k", 1), Placing(partitions))
     pack, found = make_packer(), []
     with patch.object(applier, "ROWS_MIN", rows_min):
         for turn in range(2):

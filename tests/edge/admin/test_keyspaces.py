@@ -124,6 +124,22 @@ async def test_a_key_is_looked_up_and_counted_in_its_partition() -> None:
         ]
 
 
+async def test_a_table_says_whether_keys_are_placed_by_their_hash_tags() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await ask(a, "/admin/keyspaces/create", name="plain", partitions=64)
+        await ask(a, "/admin/keyspaces/create", name="tagged", partitions=64, hash_tags=True)
+
+        tables = [await ask(a, "/admin/keyspaces/table", name=n) for n in ("plain", "tagged")]
+        found = [
+            await ask(a, "/admin/keyspaces/lookup", name="tagged", key=key)
+            for key in ("{user:42}/cart", "{user:42}/orders", "user:42")
+        ]
+
+        assert [table.get("hash_tags") for table in tables] == [None, True]
+        assert len({each["partition"] for each in found}) == 1
+
+
 async def test_why_nothing_is_assigned_is_said() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")

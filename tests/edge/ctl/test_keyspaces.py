@@ -179,7 +179,7 @@ def test_show_has_the_settings_and_what_each_member_has_done() -> None:
 def test_flags_override_what_a_preset_has() -> None:
     flags = dict.fromkeys(("partitions", "mode", "min_cluster_size", "merge", "virtual_nodes"))
     flags |= dict.fromkeys(("strategy", "max_keys_per_partition", "checkpoint_interval_s"))
-    options = argparse.Namespace(name="x", preset="ripple", manual=True, **flags)
+    options = argparse.Namespace(name="x", preset="ripple", manual=True, hash_tags=True, **flags)
     options.partitions = 64
 
     assert settings_from(options) == {
@@ -190,6 +190,7 @@ def test_flags_override_what_a_preset_has() -> None:
         "max_keys_per_partition": 2000,
         "virtual_nodes": 128,
         "automatic": False,
+        "hash_tags": True,
     }
 
 

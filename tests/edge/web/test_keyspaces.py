@@ -29,6 +29,16 @@ async def test_a_keyspace_is_created_once_and_creating_it_again_is_no_error() ->
         assert "new" in (await served.http.get("/keyspaces")).json()
 
 
+async def test_a_keyspace_with_hash_tags_is_created_over_http() -> None:
+    async with a_node() as served:
+        await served.http.put(NEW, json=SETTINGS | {"hash_tags": True})
+        refused = await served.http.put(NEW, json=SETTINGS)
+        keyspace = await served.node.open_keyspace("new")
+
+        assert keyspace.partition_of("{a}b") == keyspace.partition_of("a")
+        assert "hash_tags True instead of False" in refused.json()["message"]
+
+
 async def test_without_keys_nobody_reaches_the_records_of_shuffles_by_their_name() -> None:
     async with a_node() as served:
         own = Definition(name=KEYSPACE, partitions=1)

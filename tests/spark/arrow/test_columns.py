@@ -33,7 +33,7 @@ from ringpop_py.spark.arrow.columns import (  # noqa: E402
 )
 from ringpop_py.spark.arrow.packing import check_columns  # noqa: E402
 from ringpop_py.spark.source.scan import infer_schema  # noqa: E402
-from ringpop_py.state.placement.keys import partition_of  # noqa: E402
+from ringpop_py.state.placement.keys import Placing, partition_of  # noqa: E402
 from ringpop_py.state.rows.stagefile import decode_stage, encode_stage  # noqa: E402
 
 pa.array([""])  # with the first array, pyarrow imports pandas: no hypothesis should wait for it
@@ -207,7 +207,7 @@ def test_a_schema_that_cannot_be_kept_is_refused(schema: list[Any], words: str) 
 
 @given(st.lists(st.text(max_size=20)), st.integers(1, 1 << 16))
 def test_keys_are_in_the_partitions_that_everybody_knows(texts: list[str], count: int) -> None:
-    found = partitions_of(pa.array(texts, pa.large_string()), count)
+    found = partitions_of(pa.array(texts, pa.large_string()), Placing(count))
 
     assert found.tolist() == [partition_of(text, count) for text in texts]
 
@@ -219,7 +219,7 @@ def test_chunks_make_a_stage_file_in_which_each_partition_has_its_rows_in_order(
     keys, values = zip(*rows, strict=True)
     changes = Changes("x", pa.array(keys, pa.large_string()), pa.array(values, pa.large_binary()))
 
-    stage = decode_stage(encode_stage("x", chunks_of(changes, 3)))
+    stage = decode_stage(encode_stage("x", chunks_of(changes, Placing(3))))
 
     for number in range(3):
         found = [
@@ -236,7 +236,7 @@ def test_chunks_are_as_large_as_they_may_be_and_no_larger(monkeypatch: pytest.Mo
     values = [b"x", b"x", b"x", b"x", b"x" * 20, b"x" * 4, b"x" * 4]
     keys = pa.array(["k"] * 7, pa.large_string())
 
-    chunks = chunks_of(Changes("append", keys, pa.array(values, pa.large_binary())), 8)
+    chunks = chunks_of(Changes("append", keys, pa.array(values, pa.large_binary())), Placing(8))
 
     sizes = [[len(value) for value in chunk.values.to_pylist()] for chunk in chunks]
     assert sizes == [[1, 1, 1], [1], [20], [4, 4]]

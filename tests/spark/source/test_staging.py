@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from ringpop_py.base.errors import BadOperation
 from ringpop_py.spark.arrow.columns import Changes
 from ringpop_py.spark.source.writer import staged_files
-from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.placement.keys import Placing, partition_of
 from ringpop_py.state.rows.stagefile import (
     CHUNK_BYTES_MAX,
     CHUNK_ROWS_MAX,
@@ -26,7 +26,7 @@ OWNERS = {number: f"node-{number % 3}" for number in range(15)}
 
 
 def staged(keys: list[str], values: list[bytes], **changes: Any) -> list[bytes]:  # noqa: ANN401 - arguments
-    arguments: dict[str, Any] = {"partitions_count": 16, "owners": OWNERS} | changes
+    arguments: dict[str, Any] = {"placing": Placing(16), "owners": OWNERS} | changes
     packed = pa.array(values, pa.large_binary())
     return list(staged_files(Changes("put", pa.array(keys, TEXT), packed), **arguments))
 
@@ -86,7 +86,7 @@ def test_the_largest_values_have_chunks_of_their_own() -> None:
     keys = [f"k{number}" for number in range(9)]
     values = [bytes(CHUNK_BYTES_MAX)] * len(keys)
 
-    files = staged(keys, values, partitions_count=1, owners={0: "a"})
+    files = staged(keys, values, placing=Placing(1), owners={0: "a"})
 
     chunks = [chunk for each in files for chunk in decode_stage(each).chunks(0)]
     assert [len(chunk.keys) for chunk in chunks] == [1] * 9
@@ -97,7 +97,7 @@ def test_a_slice_of_a_column_is_staged_as_that_slice() -> None:
     values = pa.array([b"%d" % number for number in range(100)], pa.large_binary())[10:20]
 
     changes = Changes("put", keys, values)
-    files = list(staged_files(changes, partitions_count=16, owners=OWNERS))
+    files = list(staged_files(changes, placing=Placing(16), owners=OWNERS))
 
     assert rows_of(files) == expected_rows(keys.to_pylist(), values.to_pylist())
 

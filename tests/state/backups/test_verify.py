@@ -11,7 +11,7 @@ from ringpop_py.state.backups.verify import OTHERS, Verified, verify
 from ringpop_py.state.catalog.layout import KeyspaceKeys
 from ringpop_py.state.jobs.messages import StageHead
 from ringpop_py.state.jobs.store import JobStore, now_us
-from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.placement.keys import Placing, partition_of
 from ringpop_py.state.rows.stagefile import Chunk, encode_stage
 from ringpop_py.state.stores.memory import MemoryStore
 from tests.state.keyspaces.clusters import a_cluster
@@ -51,7 +51,7 @@ async def everything() -> MemoryStore:
         await node.open_keyspace("k")
         await checkpoint_now(node.keyspaces.durable_host("k"))
         await checkpoint(node)
-        jobs = JobStore(store, node.keyspaces.durable_host("k").keys, PARTITIONS)
+        jobs = JobStore(store, node.keyspaces.durable_host("k").keys, Placing(PARTITIONS))
         key = next(key for key in KEYS if partition_of(key, PARTITIONS) == 0)
         file = encode_stage("put", [Chunk(0, pa.array([key]), pa.array([b"\x01"]))])
         jobs.stage(StageHead("k", 1, "j", "1", 0, now_us() // 1_000), file)

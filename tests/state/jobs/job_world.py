@@ -20,6 +20,7 @@ from ringpop_py.state.jobs.names import names_behind
 from ringpop_py.state.jobs.plan import plan_of
 from ringpop_py.state.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.state.jobs.store import JobStore
+from ringpop_py.state.placement.keys import Placing
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class JobWorld:
         self.rng = random.Random(seed)
         self.now_us = BEGIN_US
         self.store = MixedStore(self)
-        self.jobs = JobStore(self.store, KEYS, PARTITIONS, lambda: self.now_us)
+        self.jobs = JobStore(self.store, KEYS, Placing(PARTITIONS), lambda: self.now_us)
         self.decisions: dict[str, tuple[str, Decision]] = {}
         self.rows: defaultdict[str, Counter[tuple[str, int, int]]] = defaultdict(Counter)
         self._series: Counter[tuple[int, str]] = Counter()
@@ -124,7 +125,7 @@ class JobWorld:
         value = self.store._values[KEYS.job(name).decision]
         other = MemoryStore()
         other.put_if_absent(KEYS.job(name).decision, value)
-        decision = JobStore(other, KEYS, PARTITIONS).decision(name)
+        decision = JobStore(other, KEYS, Placing(PARTITIONS)).decision(name)
         assert decision is not None
         return decision
 

@@ -19,6 +19,7 @@ from ringpop_py.state.jobs.messages import (
 )
 from ringpop_py.state.jobs.record import DAY_US
 from ringpop_py.state.jobs.store import SCHEMAS_MAX, JobStore, _Refused
+from ringpop_py.state.placement.keys import Placing
 from ringpop_py.state.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ KEYS = KeyspaceKeys("c", "k", 1)
 
 
 def a_job_store(store: MemoryStore | None = None) -> JobStore:
-    return JobStore(store or MemoryStore(), KEYS, 8, lambda: NOW_US)
+    return JobStore(store or MemoryStore(), KEYS, Placing(8), lambda: NOW_US)
 
 
 def aborted(day: int) -> Decision:
@@ -194,7 +195,7 @@ def test_manifests_are_read_several_at_a_time_and_none_is_left_out() -> None:
 
 def test_schemas_are_kept_once_and_in_the_order_in_which_they_came() -> None:
     store = MemoryStore()
-    members = [JobStore(store, KEYS, 4) for _ in range(2)]
+    members = [JobStore(store, KEYS, Placing(4)) for _ in range(2)]
 
     for number, schema in enumerate(["b", "a", "a", "b", "c"]):
         members[number % 2].keep_schema(schema)
@@ -211,9 +212,9 @@ def test_of_two_schemas_with_one_number_both_are_kept() -> None:
 
     others, store = list[bytes](), Slow()
     quicker = MemoryStore()
-    JobStore(quicker, KEYS, 4).keep_schema("first")
+    JobStore(quicker, KEYS, Placing(4)).keep_schema("first")
     others += filter(None, [quicker.get(KEYS.schema(0))])
-    jobs = JobStore(store, KEYS, 4)
+    jobs = JobStore(store, KEYS, Placing(4))
 
     jobs.keep_schema("second")
 
@@ -221,7 +222,7 @@ def test_of_two_schemas_with_one_number_both_are_kept() -> None:
 
 
 def test_so_many_schemas_are_kept_and_no_more() -> None:
-    jobs = JobStore(MemoryStore(), KEYS, 4)
+    jobs = JobStore(MemoryStore(), KEYS, Placing(4))
 
     for number in range(SCHEMAS_MAX + 1):
         jobs.keep_schema(str(number))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.state.placement.keys import partition_of, partitions_of
+from ringpop_py.state.placement.keys import Placing, hash_tag, partition_of, partitions_of
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,80 @@ def test_a_key_that_is_no_text_has_no_partition(count: int) -> None:
 
     with pytest.raises(ConfigError, match="key is text"):
         partitions_of(keys, count)
+
+
+# Hash tags.
+
+
+@pytest.mark.parametrize(
+    ("key", "tag"),
+    # The first four are the examples in the specification of Redis Cluster.
+    [
+        ("{user1000}.following", "user1000"),
+        ("foo{}{bar}", "foo{}{bar}"),
+        ("foo{{bar}}zap", "{bar"),
+        ("foo{bar}{zap}", "bar"),
+        ("", ""),
+        ("plain", "plain"),
+        ("{", "{"),
+        ("}{", "}{"),
+        ("}{a}", "a"),
+        ("{a", "{a"),
+        ("{}", "{}"),
+        ("{ключ}/é", "ключ"),
+        ("{\ud800}x", "\ud800"),
+        ("{ }", " "),
+        ("a\n{b\nc}\n", "b\nc"),
+    ],
+)
+def test_a_hash_tag_is_that_of_redis_cluster(key: str, tag: str) -> None:
+    assert hash_tag(key) == tag
+    assert Placing(251, hash_tags=True).partition_of(key) == partition_of(tag, 251)
+
+
+def tag_by_redis(key: str) -> str:
+    """The loops of `keyHashSlot`, character by character."""
+    start = 0
+    while start < len(key) and key[start] != "{":
+        start += 1
+    if start == len(key):
+        return key
+    end = start + 1
+    while end < len(key) and key[end] != "}":
+        end += 1
+    if end == len(key) or end == start + 1:
+        return key
+    return key[start + 1 : end]
+
+
+BRACED = st.text(st.one_of(st.sampled_from("{}{}a"), st.characters(exclude_categories=())))
+
+
+@given(st.lists(BRACED), st.integers(1, 400))
+def test_keys_with_braces_anywhere_are_placed_by_their_tag(keys: list[str], count: int) -> None:
+    placing = Placing(count, hash_tags=True)
+
+    assert [hash_tag(key) for key in keys] == [tag_by_redis(key) for key in keys]
+    expected = [partition_of(tag_by_redis(key), count) for key in keys]
+    assert [placing.partition_of(key) for key in keys] == expected
+    assert placing.partitions_of(keys) == expected
+
+
+@given(st.lists(BRACED), st.integers(1, 400))
+def test_without_hash_tags_braces_are_as_other_characters(keys: list[str], count: int) -> None:
+    placing = Placing(count)
+
+    expected = [partition_of(key, count) for key in keys]
+    assert [placing.partition_of(key) for key in keys] == expected
+    assert placing.partitions_of(keys) == expected
+
+
+@pytest.mark.parametrize("key", [b"{a}", 5, None])
+def test_a_key_that_is_no_text_has_no_hash_tag(key: str) -> None:
+    with pytest.raises(ConfigError, match="key is text"):
+        hash_tag(key)
+    for placing in (Placing(4), Placing(4, hash_tags=True)):
+        with pytest.raises(ConfigError, match="key is text"):
+            placing.partition_of(key)
+        with pytest.raises(ConfigError, match="key is text"):
+            placing.partitions_of(["a", key])

@@ -1,4 +1,4 @@
-"""The partitions of many keys in one call: `keys.partition_of` for columns of text.
+"""The partitions of many keys in one call: `Placing.partitions_of` for columns of text.
 
 Texts of one length are hashed together, one step of XXH64 for all of them at a time. A text of up
 to 31 bytes takes one step for each group of eight bytes, of four, and each single byte.
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ringpop_py.state.placement.keys import Placing
+
     Hashes = NDArray[np.uint64]
+    _Places = NDArray[np.int64]
 
 TOGETHER_MIN: Final = 96
 """With fewer texts of one length, each is hashed alone: the vector steps would cost more."""
@@ -32,17 +35,35 @@ _P5: Final = np.uint64(2870177450012600261)
 _STRIPE: Final = 32
 
 
-def partitions_of(offsets: NDArray[Any], data: bytes | memoryview, count: int) -> NDArray[np.int64]:
-    """Return the partition, of *count*, of each text; its bytes are between *offsets* of *data*."""
-    hashes = hashes_of(offsets, data)
+def partitions_of(
+    offsets: NDArray[Any], data: bytes | memoryview, placing: Placing
+) -> NDArray[np.int64]:
+    """Return the partition of each text; its bytes are between *offsets* of *data*."""
+    spans = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    hashes = _hashes(*(_tagged(*spans, data) if placing.hash_tags else spans), data)
     # As in Spark, the hash is signed. NumPy's remainder is never negative, like Spark's pmod.
-    return hashes.view(np.int64) % np.int64(count)
+    return hashes.view(np.int64) % np.int64(placing.count)
+
+
+def _tagged(firsts: _Places, ends: _Places, data: bytes | memoryview) -> tuple[_Places, _Places]:
+    """Return where the hash tag of each text begins and ends; see `keys.hash_tag`."""
+    low, high = firsts.min(initial=len(data)), ends.max(initial=0)  # *data* may have other texts
+    octets = np.frombuffer(data, np.uint8)[low:high]
+    # In UTF-8, no byte of a longer character is a brace. *high* stands for a brace that is missing.
+    opens, closes = (np.append(np.flatnonzero(octets == ord(each)) + low, high) for each in "{}")
+    inner = opens[np.searchsorted(opens, firsts)] + 1
+    outer = closes[np.searchsorted(closes, np.minimum(inner, high))]
+    has_tag = (inner < outer) & (outer < ends)
+    return np.where(has_tag, inner, firsts), np.where(has_tag, outer, ends)
 
 
 def hashes_of(offsets: NDArray[Any], data: bytes | memoryview) -> NDArray[np.uint64]:
     """Return XXH64 of each text, as `keys.hash_text` computes it."""
-    firsts = offsets[:-1].astype(np.int64)
-    lengths = np.diff(offsets)
+    return _hashes(offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64), data)
+
+
+def _hashes(firsts: _Places, ends: _Places, data: bytes | memoryview) -> Hashes:
+    lengths = ends - firsts
     hashes = np.empty(len(firsts), np.uint64)
     octets = np.frombuffer(data, np.uint8)
     view = memoryview(data)
