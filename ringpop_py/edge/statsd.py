@@ -108,7 +108,10 @@ class Statsd:
                     there = there or await self._connected()
                     self._send(there)
                 except OSError as error:
-                    self._tell(error)
+                    if not self._has_failed:
+                        self._has_failed = True
+                        text = f"counts cannot be sent to statsd at {self._to}: {error}"
+                        log.warning("statsd-not-sent", text=text, address=str(self._to))
                     if there is not None:
                         there.close()
                     there = None
@@ -134,12 +137,6 @@ class Statsd:
         prefix = prefix_of(self._ringpop.address)
         for datagram in datagrams_of(prefix, lines_between(before, self._sent)):
             there.send(datagram)
-
-    def _tell(self, error: OSError) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            text = f"counts could not be sent to statsd at {self._to}: {error}; the node goes on"
-            log.warning("statsd-not-sent", text=text, address=str(self._to), reason=str(error))
 
 
 def _figures_of(ringpop: Ringpop, heals: Mapping[str, int]) -> StatsdFigures:

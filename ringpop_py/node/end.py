@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -46,17 +47,12 @@ EndHook = Callable[[], Awaitable[Any] | Any]
 """A function or a coroutine function without arguments."""
 
 
+@dataclass(frozen=True, slots=True)
 class EndHooks:
-    """The hooks of one node.
+    """Hooks that run while the node still owns its keys, and when its connections are closed."""
 
-    Attributes:
-        before: run while the node still owns its keys.
-        after: run when its connections are closed.
-    """
-
-    def __init__(self) -> None:
-        self.before: list[EndHook] = []
-        self.after: list[EndHook] = []
+    before: list[EndHook] = field(default_factory=list)
+    after: list[EndHook] = field(default_factory=list)
 
 
 class Ending:

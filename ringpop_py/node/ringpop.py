@@ -544,10 +544,9 @@ class Ringpop:
     def before_end(self, hook: E) -> E:
         """Decorate a function or coroutine function to run when `end` is called.
 
-        Until all such hooks have returned, which run at the same time, this node keeps its keys and
-        serves as before. Their time is part of `Config.drain_timeout_s`; then they are cancelled.
-        Exceptions that they raise are logged, and the node ends. `leave` and `drain`, from
-        which a node may come back, run no hooks.
+        Such hooks run together, and the node serves as before until all have returned. Their time
+        is part of `Config.drain_timeout_s`; then they are cancelled. Exceptions that they raise are
+        logged, and the node ends. `leave` and `drain` run no hooks.
 
         Raises:
             ConfigError: *hook* cannot be called.
@@ -557,10 +556,7 @@ class Ringpop:
         return hook
 
     def after_end(self, hook: E) -> E:
-        """As `before_end`, but run once this node has left and its connections are closed.
-
-        Such hooks have what is left of the time then, and three seconds at least.
-        """
+        """As `before_end`, but once connections are closed: for 3 s, or longer if time is left."""
         checked_callable(hook, "hook")
         self.ending.hooks.after.append(hook)
         return hook

@@ -63,7 +63,8 @@ RingpopEvent = StatusChanged | RingChanged | LookedUp | EventsLost
 class EventReader:
     """An endless asynchronous iterator over events; for one task."""
 
-    def __init__(self, unread_max: int) -> None:
+    def __init__(self, unread_max: int, *, lookups: bool) -> None:
+        self.lookups = lookups
         self._unread: deque[RingpopEvent] = deque(maxlen=unread_max)
         self._lost_count = 0
         self._more = trio.Event()
@@ -102,7 +103,6 @@ class EventStreams:
         self._node = node
         self._ring = node.ring
         self._all: list[EventReader] = []
-        self._of_lookups: list[EventReader] = []
 
     @asynccontextmanager
     async def opened(self, unread_max: int, *, lookups: bool) -> AsyncIterator[EventReader]:
@@ -110,19 +110,14 @@ class EventStreams:
         checked_kind(unread_max, int, "unread_max", "a whole number")
         if unread_max < 1:
             raise ConfigError(f"unread_max is 1 or more, not {unread_max}")
-        stream = EventReader(unread_max)
-        lists = [self._all, self._of_lookups] if lookups else [self._all]
-        for each in lists:
-            each.append(stream)
-        if lookups:
-            self._use_ring()
+        stream = EventReader(unread_max, lookups=lookups)
+        self._all.append(stream)
+        self._use_ring()
         try:
             yield stream
         finally:
-            for each in lists:
-                each.remove(stream)
-            if lookups:
-                self._use_ring()
+            self._all.remove(stream)
+            self._use_ring()
 
     def follow(self, changes: Sequence[StatusChanged], ring: HashRing) -> None:
         """Tell of *changes* that came together, and of the *ring* that they lead to."""
@@ -142,27 +137,24 @@ class EventStreams:
 
     def _use_ring(self) -> None:
         ring = self._ring
-        told = ToldRing.over(ring, self._tell_lookup) if self._of_lookups else ring
-        self._node.ring = told
+        tells = any(stream.lookups for stream in self._all)
+        self._node.ring = ToldRing(ring, self._tell_lookup) if tells else ring
 
     def _tell_lookup(self, key: str, owners: tuple[str, ...]) -> None:
-        for stream in self._of_lookups:
-            stream.put(LookedUp(key, owners))
+        for stream in self._all:
+            if stream.lookups:
+                stream.put(LookedUp(key, owners))
 
 
 class ToldRing(HashRing):
     """A ring that tells of each key for whose owners it is asked; it is equal to the plain one."""
 
     __slots__ = ("_tell",)
-    _tell: Callable[[str, tuple[str, ...]], None]
 
-    @classmethod
-    def over(cls, ring: HashRing, tell: Callable[[str, tuple[str, ...]], None]) -> ToldRing:
-        """Return a ring equal to *ring*, which calls *tell* with each key and its owners."""
-        told = cls(ring.members, dialect=ring.dialect, points_count=ring.points_count)
-        told._known_points = ring._known_points  # noqa: SLF001 - our own base
-        told._tell = tell
-        return told
+    def __init__(self, ring: HashRing, tell: Callable[[str, tuple[str, ...]], None]) -> None:
+        super().__init__(ring.members, dialect=ring.dialect, points_count=ring.points_count)
+        self._known_points = ring._known_points  # noqa: SLF001 - our own base
+        self._tell = tell
 
     def lookup(self, key: str) -> str:
         """See `HashRing`."""
