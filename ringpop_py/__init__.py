@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.records import text_of as text_of
     from ringpop_py.node.ringpop import HealReport as HealReport
     from ringpop_py.node.ringpop import Ringpop as Ringpop
+    from ringpop_py.node.stream import EventsLost as EventsLost
+    from ringpop_py.node.stream import LookedUp as LookedUp
+    from ringpop_py.node.stream import RingChanged as RingChanged
     from ringpop_py.route.proxy.request import AppCall as AppCall
     from ringpop_py.route.proxy.request import HttpReply as HttpReply
     from ringpop_py.route.proxy.request import HttpRequest as HttpRequest
@@ -107,6 +110,7 @@ else:
             "state.keyspaces.local": "open_local_keyspaces",
             "base.logs": "LogEvent",
             "node.ringpop": "HealReport Ringpop",
+            "node.stream": "EventsLost LookedUp RingChanged",
             "state.placement.keys": "partition_of",
             "state.placement.presets": "KeyspacePreset keyspace_preset",
             "state.placement.table": "Table",

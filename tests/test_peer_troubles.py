@@ -288,7 +288,7 @@ async def test_troubles_are_among_the_events_once() -> None:
     async with node_with_peer("native", hosts=()) as (ringpop, peer):
         for _ in range(5):
             await asked(peer, PING, b"\xc1", "msgpack")
-        records = [r for r in ringpop.events.last(100) if r["event"] == "peer-trouble"]
+        records = [r for r in ringpop.reporter.events.last(100) if r["event"] == "peer-trouble"]
 
     assert [(record["peer"], record["endpoint"]) for record in records] == [(str(PEER), PING)]
 

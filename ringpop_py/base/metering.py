@@ -31,6 +31,8 @@ KINDS: Final = (
     *("job", "shuffle", "stream", "entry"),
 )
 OUTCOMES: Final = ("done", "refused", "failed")
+CHECKSUM_BITS: Final = (1 << 48) - 1
+"""The bits of a checksum that are shown: a float has no more than 53."""
 STEP_S: Final = 5
 """The seconds of a column of `Series`."""
 COLUMNS_MAX: Final = 120

@@ -246,6 +246,11 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
     # them would answer some requests, and others would not take over its keys.
     nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
     nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
+    statsd = ringpop.config.statsd
+    if statsd is not None:
+        from ringpop_py.edge.statsd import Statsd  # noqa: PLC0415 - few have one
+
+        nursery.start_soon(keep_running, "the sending to statsd", Statsd(ringpop, statsd).run)
     app_url = ringpop.config.app_url
     if app_url is not None:
         from ringpop_py.node.probes import ApplicationProbes  # noqa: PLC0415 - few have one

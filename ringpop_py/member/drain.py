@@ -68,12 +68,15 @@ class Draining:
     Args:
         now: when the node was asked to end, in seconds of any clock; `look` uses the same clock.
         timeout_s: how long the end may take. Work that is still under way then is cut.
+
+    Attributes:
+        over_at: when this time is over.
     """
 
     def __init__(self, *, now: float, timeout_s: float) -> None:
         self.phase = Phase.DRAINING
         self._began_at = now
-        self._deadline = now + timeout_s
+        self.over_at = now + timeout_s
         self._fewest_partitions: int | None = None
         self._handed_over_at = now
         self._leaves_partitions = False
@@ -100,7 +103,7 @@ class Draining:
             self.phase = Phase.CLOSING
             self._leaves_partitions = partitions > 0
         others = any(count for work, count in left.items() if work is not Work.PARTITIONS)
-        if now >= self._deadline or (self.phase is Phase.CLOSING and not others):
+        if now >= self.over_at or (self.phase is Phase.CLOSING and not others):
             self.phase = Phase.ENDED
         return self.phase
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
+from ringpop_py.base.faults import is_fault
 from ringpop_py.base.logs import log
 from ringpop_py.member.drain import Draining, Phase, Work, text_of_left
 from ringpop_py.member.swim.effects import Announced, Effect, Evicted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from ringpop_py.member.swim.node import Node
     from ringpop_py.net.security.site import SiteCertificate
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.02  # work is counted, not tracked, so the end is found by looking
 FAREWELL_S_MAX: Final = 3.0
-"""How many seconds each part of the farewell may take: partitions still here, the members."""
+"""How many seconds each part of the farewell may take: partitions here, the members, hooks."""
 ENDING_TEXT: Final = "this node is ending: ask another member"
 
 
@@ -39,11 +43,24 @@ class HttpSide(Protocol):
         """Accept no more requests; return soon, whatever is under way."""
 
 
+EndHook = Callable[[], Awaitable[Any] | Any]
+"""A function or a coroutine function without arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndHooks:
+    """Hooks that run while the node still owns its keys, and when its connections are closed."""
+
+    before: list[EndHook] = field(default_factory=list)
+    after: list[EndHook] = field(default_factory=list)
+
+
 class Ending:
     """Takes a node out of the ring, and ends it.
 
     Attributes:
         http: the HTTP servers.
+        hooks: what the application has done before and after the end.
         closes: is set when the node declines new work, and cuts what has no end.
     """
 
@@ -59,6 +76,7 @@ class Ending:
         timeout_s: float,
     ) -> None:
         self.http: list[HttpSide] = []
+        self.hooks = EndHooks()
         self.closes = trio.Event()
         self._node = node
         self._driver = driver
@@ -70,9 +88,8 @@ class Ending:
         self._draining: Draining | None = None
         self._run_by_one = trio.Lock()
         self._over = False
-        self._farewell_begun = False
         self._announced = trio.Event()
-        self._farewell_said = trio.Event()
+        self._farewell_said: trio.Event | None = None  # while no farewell has begun
 
     @property
     def begun(self) -> bool:
@@ -121,7 +138,7 @@ class Ending:
         """Note *effect*, a fact of the protocol."""
         if isinstance(effect, Announced):
             self._announced.set()
-        elif isinstance(effect, Evicted):
+        elif isinstance(effect, Evicted) and self._farewell_said is not None:
             self._farewell_said.set()
 
     def drain(self) -> None:
@@ -149,7 +166,12 @@ class Ending:
         """
         async with self._run_by_one:  # a second call waits for the first
             if self._draining is None:
-                self._draining = Draining(now=trio.current_time(), timeout_s=self._timeout_s)
+                over_at = trio.current_time() + self._timeout_s
+                self._draining = _draining_until(over_at)
+                if self.hooks.before:
+                    await _run_hooks(self.hooks.before, self._timeout_s)
+                    # It begins now: of what went before, the others know nothing.
+                    self._draining = _draining_until(over_at)
                 if self._tells_first:
                     await self._tell_members()
                 await self._finish_work(self._draining)
@@ -158,6 +180,9 @@ class Ending:
             if not self._over:
                 await self._say_farewell(self._draining)
                 self._over = True
+                if self.hooks.after:
+                    left_s = self._draining.over_at - trio.current_time()
+                    await _run_hooks(self.hooks.after, max(left_s, FAREWELL_S_MAX))
 
     @property
     def _tells_first(self) -> bool:
@@ -167,10 +192,12 @@ class Ending:
         partitions need it: others take them over while this node still serves them.
         """
         leaves = self._node.dialect.leaves_on_eviction
-        return not leaves and (self._farewell_begun or not self.left()[Work.PARTITIONS])
+        has_begun = self._farewell_said is not None
+        return not leaves and (has_begun or not self.left()[Work.PARTITIONS])
 
     async def _tell_members(self) -> None:
-        self._farewell_begun = True
+        if self._farewell_said is None:
+            self._farewell_said = trio.Event()
         self._driver.submit(self._node.evict_self)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._farewell_said.wait()
@@ -223,3 +250,35 @@ class Ending:
             await http.end()
         # Last: the farewell, and requests over HTTP, need the connections that this ends.
         await self._channel.say_goodbye("this node has ended")
+
+
+def _draining_until(over_at: float) -> Draining:
+    now = trio.current_time()
+    return Draining(now=now, timeout_s=max(0.0, over_at - now))
+
+
+async def _run_hooks(hooks: Sequence[EndHook], within_s: float) -> None:
+    """Run *hooks*, all at the same time; after *within_s* seconds, cancel those that still run.
+
+    Neither that nor an exception in one has another effect than a line in the log.
+    """
+    running = [getattr(hook, "__qualname__", repr(hook)) for hook in hooks]
+    with trio.move_on_after(within_s):
+        async with trio.open_nursery() as nursery:
+            for hook, name in zip(hooks, running[:], strict=True):
+                nursery.start_soon(_run, hook, name, running)
+    if running:
+        text = f"hooks of the end were cut after {within_s:.1f} s: {', '.join(running)}"
+        log.warning("hooks-cut", text=text, hooks=running)
+
+
+async def _run(hook: EndHook, name: str, running: list[str]) -> None:
+    try:
+        result = hook()
+        if inspect.isawaitable(result):
+            await result
+    except BaseException as error:
+        if not is_fault(error, trio.Cancelled):
+            raise
+        log.exception("hook-failed", hook=name)
+    running.remove(name)

@@ -15,8 +15,8 @@ from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import STORE_LABEL
 from ringpop_py.member.swim.records import is_fact, record_of, record_of_burst, text_of
 from ringpop_py.member.swim.timers import SECOND_US
-from ringpop_py.node.clocks import Clocks
 from ringpop_py.node.events import EventLog, LoggedTroubles
+from ringpop_py.node.signals.clocks import Clocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

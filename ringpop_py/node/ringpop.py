@@ -6,6 +6,7 @@ import inspect
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import trio
@@ -30,6 +31,7 @@ from ringpop_py.node.signals.disks import Disks
 from ringpop_py.node.signals.knocks import Knocks
 from ringpop_py.node.signals.signals import Signals
 from ringpop_py.node.signals.strain import Strain
+from ringpop_py.node.stream import UNREAD_MAX, EventStreams
 from ringpop_py.route.proxy.application import Application
 from ringpop_py.route.proxy.forward import Proxy
 from ringpop_py.route.proxy.key_groups import KEYS_MAX, checked_many, checked_request
@@ -40,7 +42,8 @@ from ringpop_py.route.proxy.web_entry import EntryServer
 from ringpop_py.state.keyspaces.on_demand import KeyspacesOnDemand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ringpop_py.base.address import Address
     from ringpop_py.base.config.settings import Config
@@ -51,7 +54,9 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.records import Record
     from ringpop_py.net.security.credentials import KeyCredentials
     from ringpop_py.net.transport.channel import Channel
+    from ringpop_py.node.end import EndHook
     from ringpop_py.node.sidecars import DataflowsBeside, ShufflesBeside
+    from ringpop_py.node.stream import RingpopEvent
     from ringpop_py.route.proxy.request import (
         AnyReply,
         AnyRequest,
@@ -69,6 +74,7 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=ManyHandler)
 A = TypeVar("A", bound="Aggregation")
+E = TypeVar("E", bound="EndHook")
 RECONCILE_S_MAX: Final = 0.1
 
 
@@ -99,6 +105,7 @@ class Ringpop:
         on_debug: called to log more (True) or as before (False); `ringpopd` sets it.
         credentials: the keys of the cluster, if it has any.
         placement: makes the ring.
+        streams: those of `events`.
         shuffles: the process beside this one that runs them, if there is one.
         dataflows: those that were started here; None if none was.
         signals: what an operator is told of this node's peers and of its machine.
@@ -126,13 +133,13 @@ class Ringpop:
         self.placement = Placement(node)
         self.ring = self.placement.ring
         self.reporter = Reporter(node.local.name, config.cluster, store and store.id)
-        self.events = self.reporter.events
+        self.streams = EventStreams(self)
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
         strain = Strain(self.driver.lateness, self.reporter.stalls)
         self.signals = Signals(self.driver.reach, strain, Knocks(channel), Disks({}))
-        resolver = resolver and resolver._replace(is_member=self._has_address)
-        self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
+        resolver = resolver and resolver._replace(is_member=partial(_has_address, node))
+        self.seeds = Seeds(config.hosts, config.hosts_file, partial(_hosts_read, self), resolver)
         mark = ReplayMark(always=config.http_in is None)
         self.application = Application(
             node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max, mark
@@ -143,7 +150,7 @@ class Ringpop:
             RingOwners(
                 self.name,
                 lambda: self.ring,
-                self._reconcile,
+                partial(_reconcile, self),
                 config.proxy.consistency,
                 is_doubtful=lambda name: self.status_of(name) is not Status.ALIVE,
             ),
@@ -238,6 +245,25 @@ class Ringpop:
     async def next_change(self) -> None:
         """Return after the next change of a member."""
         await self._changed.wait()  # each change has an event of its own
+
+    def events(
+        self, *, lookups: bool = False, unread_max: int = UNREAD_MAX
+    ) -> AbstractAsyncContextManager[AsyncIterator[RingpopEvent]]:
+        """Return a block that gets an endless stream of what happens within it, for one task.
+
+        It has each `StatusChanged`, and each `RingChanged` after the changes that led to it. When
+        an event is read, the member list and the ring have it, and perhaps later ones.
+
+        Args:
+            lookups: have a `LookedUp` as well for each key that this node looks up on its ring, for
+                the application, requests of members, or clients. Each costs some microseconds then.
+            unread_max: how many events wait. Beyond that, the oldest are lost, and the next one
+                read is `EventsLost`: look at `members` and `ring` again then.
+
+        Raises:
+            ConfigError: *unread_max* is no number above 0; on entering the block.
+        """
+        return self.streams.opened(unread_max, lookups=lookups)
 
     def observe(self, observer: Callable[[fx.Effect], None]) -> None:
         """Call *observer* with each fact of the protocol, as it happens.
@@ -459,7 +485,7 @@ class Ringpop:
 
     def note(self, record: Record) -> None:
         """Keep *record* among the last events; see `EventLog.note`."""
-        self.events.note(record)
+        self.reporter.events.note(record)
 
     def set_own_label(self, key: str, value: str | None) -> None:
         """Set a label of the node's own, or remove it; *key* begins as in `OWN_PREFIXES`."""
@@ -489,12 +515,6 @@ class Ringpop:
         self.seeds.want()  # which also resolves them
         return len(hosts)
 
-    def _has_address(self, address: Address) -> bool:
-        return any(member.address == address for member in self.node.members)
-
-    def _hosts_read(self, hosts: tuple[Address, ...]) -> None:
-        self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
-
     def silent_hosts(self) -> dict[str, str]:
         """Return the hosts that did not answer when they were last asked, and why.
 
@@ -520,6 +540,26 @@ class Ringpop:
         await self.wait_until(lambda ringpop: bool(ringpop._healed))  # noqa: SLF001 - our own
         run = self._healed[-1]
         return HealReport(run.targets, run.merged, run.failed, trouble, self.silent_hosts())
+
+    def before_end(self, hook: E) -> E:
+        """Decorate a function or coroutine function to run when `end` is called.
+
+        Such hooks run together, and the node serves as before until all have returned. Their time
+        is part of `Config.drain_timeout_s`; then they are cancelled. Exceptions that they raise are
+        logged, and the node ends. `leave` and `drain` run no hooks.
+
+        Raises:
+            ConfigError: *hook* cannot be called.
+        """
+        checked_callable(hook, "hook")
+        self.ending.hooks.before.append(hook)
+        return hook
+
+    def after_end(self, hook: E) -> E:
+        """As `before_end`, but once connections are closed: for 3 s, or longer if time is left."""
+        checked_callable(hook, "hook")
+        self.ending.hooks.after.append(hook)
+        return hook
 
     async def end(self) -> None:
         """End this member in good order; leaving the block of `open_ringpop` does so, too.
@@ -547,20 +587,6 @@ class Ringpop:
         """Log more, or as much as before, by calling `on_debug`."""
         self.on_debug(on)
 
-    async def _reconcile(self, owner: str, keys: Sequence[str]) -> None:
-        # *owner* refused *keys*, so our views differ. Without this exchange, the first retry, which
-        # comes immediately, would be refused again.
-        if not self.node.dialect.pings_out_of_turn:
-            return
-        self.driver.submit(lambda now: self.node.exchange(owner, now))
-
-        def moved(ringpop: Ringpop) -> bool:
-            ring = ringpop.ring
-            return not len(ring) or any(ring.lookup(key) != owner for key in keys)
-
-        with trio.move_on_after(RECONCILE_S_MAX):
-            await self.wait_until(moved)
-
     # Facts.
 
     def _observe(self, effects: Sequence[fx.Effect]) -> None:
@@ -569,7 +595,7 @@ class Ringpop:
         changes = [effect for effect in effects if isinstance(effect, fx.StatusChanged)]
         if changes:
             self.placement.follow([change.member.name for change in changes])
-            self.ring = self.placement.ring
+            self.streams.follow(changes, self.placement.ring)
             for change in changes:
                 member = change.member
                 is_suspect = member.status is Status.SUSPECT
@@ -596,3 +622,26 @@ class Ringpop:
 
 def _ignore_debug(_on: object) -> None:
     log.warning("this process does not let its log level be changed")
+
+
+def _has_address(node: Node, address: Address) -> bool:
+    return any(member.address == address for member in node.members)
+
+
+def _hosts_read(ringpop: Ringpop, hosts: tuple[Address, ...]) -> None:
+    ringpop.driver.submit(lambda now: ringpop.node.hosts_read(hosts, now))
+
+
+async def _reconcile(ringpop: Ringpop, owner: str, keys: Sequence[str]) -> None:
+    # *owner* refused *keys*, so our views differ. Without this exchange, the first retry, which
+    # comes immediately, would be refused again.
+    if not ringpop.node.dialect.pings_out_of_turn:
+        return
+    ringpop.driver.submit(lambda now: ringpop.node.exchange(owner, now))
+
+    def moved(ringpop: Ringpop) -> bool:
+        ring = ringpop.ring
+        return not len(ring) or any(ring.lookup(key) != owner for key in keys)
+
+    with trio.move_on_after(RECONCILE_S_MAX):
+        await ringpop.wait_until(moved)

@@ -1055,12 +1055,12 @@ async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is() -> None:
 
 async def test_strangers_that_call_again_do_not_push_out_what_happened() -> None:
     async with cluster(1) as ((a,), _):
-        before = a.events.last_number
+        before = a.reporter.events.last_number
 
         for _ in range(5):
             a._observe([StrangerRefused(address(9), "other", "ours")])
 
-        assert a.events.last_number == before + 1
+        assert a.reporter.events.last_number == before + 1
 
 
 def shown(value: object, name: str) -> dict[str, object]:

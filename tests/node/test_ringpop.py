@@ -86,7 +86,7 @@ async def test_a_burst_of_changes_is_one_line_of_the_log_and_all_are_remembered(
 ) -> None:
     caplog.set_level("DEBUG")
     async with open_ringpop(a_node(), network=MemoryNetwork()) as node:
-        before = node.events.last_number
+        before = node.reporter.events.last_number
         caplog.clear()
 
         await told(node, *newcomers(MANY))
@@ -99,7 +99,7 @@ async def test_a_burst_of_changes_is_one_line_of_the_log_and_all_are_remembered(
             "200 members changed: 200 alive (new0, new1, new2, new3, new4 and 195 more): by ping "
             "from stranger"
         )
-        assert node.events.last_number - before == MANY
+        assert node.reporter.events.last_number - before == MANY
 
 
 async def test_a_few_changes_are_a_line_each(caplog: pytest.LogCaptureFixture) -> None:

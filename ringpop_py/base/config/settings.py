@@ -428,6 +428,7 @@ class Config(Checked):
             that name, or otherwise who owns that key. No decision depends on it.
         tracing: make spans of OpenTelemetry for calls that belong to a trace, with the tracer
             provider of this process.
+        statsd: where counts are sent each second, by UDP, under Ringpop's names.
         audit: append a line of JSON for each access to data by others than members to this file
             (`ringpop_py.edge.audit`).
         insecure: serve without keys where other machines may reach this node.
@@ -465,6 +466,7 @@ class Config(Checked):
     lease: str | None = None
     insecure: bool = False
     tracing: bool = False
+    statsd: Address | None = ruled(None, ADDRESS.or_none())
     audit: str | None = None
     store: str | None = None
     create_store: bool = False

@@ -354,7 +354,7 @@ def _why(ringpop: Ringpop, value: object) -> object:
     """Return this node's records of one member. They name the members that may know more."""
     name = body_of(_OfMember, value).name
     row = ringpop.node.members.get(name)
-    records = ringpop.events.about(name, is_own=name == ringpop.name)
+    records = ringpop.reporter.events.about(name, is_own=name == ringpop.name)
     if row is None and not records:
         raise _Failure(f"{ringpop.name} knows no member {name!r}")
     return {
@@ -366,7 +366,7 @@ def _why(ringpop: Ringpop, value: object) -> object:
 
 async def _events(ringpop: Ringpop, value: object) -> object:
     """Return the events after number *after*, once there are some; without it the last 100."""
-    asked, events = body_of(_Events, value), ringpop.events
+    asked, events = body_of(_Events, value), ringpop.reporter.events
     if asked.after is None:
         records = events.last(EVENTS_SHOWN)
     else:

@@ -36,7 +36,7 @@ GROUPS: Final[dict[str, Any]] = {
     "wire": WireLimits(),
 }
 SETTINGS: Final = {f.name for f in fields(Config)} - {"hosts", "labels", *GROUPS}
-ADDRESSES: Final = {"listen", "advertise", "http", "http_in"}
+ADDRESSES: Final = {"listen", "advertise", "http", "http_in", "statsd"}
 PERIODS: Final = ("suspect", "faulty", "tombstone")
 KNOWN: Final = {
     "": ("preset", *(f.name for f in fields(Config))),
@@ -75,6 +75,7 @@ FLAGS: Final = (
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
     ("--cluster-key", "FILE", "keys of the cluster (ringpopctl keygen): TLS on all connections"),
     ("--lease", "NAMESPACE/NAME", "show who leads in this Lease of Kubernetes"),
+    ("--statsd", "HOST:PORT", "send counts there by UDP, under the names of Ringpop (nowhere)"),
     ("--audit", "FILE", "append a line of JSON for each access of a client to data (none)"),
     ("--config", "FILE", "TOML file; flags override it"),
 )

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from ringpop_py.base.logs import log
-from ringpop_py.base.metering import OUTCOMES, Histogram
+from ringpop_py.base.metering import CHECKSUM_BITS, OUTCOMES, Histogram
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin.answers import damaged_at
 from ringpop_py.edge.admin.checkup import metered_store
@@ -44,8 +44,6 @@ ENDPOINTS_MAX: Final = 300
 """The most names of keyspaces and endpoints with their own series; the others are one, `REST`:
 thousands of names must not make thousands of series."""
 REST: Final = "(others)"
-CHECKSUM_BITS: Final = (1 << 48) - 1
-"""The bits of a checksum that are shown: a float has no more than 53."""
 
 
 class NodeMetrics:

@@ -354,7 +354,7 @@ class Overview:
         return found
 
     def _events(self) -> list[dict[str, Any]]:
-        records = self._ringpop.events.last(EVENTS_SHOWN)
+        records = self._ringpop.reporter.events.last(EVENTS_SHOWN)
         return [
             {
                 "number": record["number"],

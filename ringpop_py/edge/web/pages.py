@@ -219,7 +219,7 @@ class ConsoleRoutes:
                 break
         else:
             raise HttpRefusal(404, "MemberUnknown", f"there is no member {name!r:.100}")
-        records = [*self._ringpop.events.about(name, is_own=name == self._ringpop.name)]
+        records = [*self._ringpop.reporter.events.about(name, is_own=name == self._ringpop.name)]
         last = records[: -REMEMBERED_SHOWN - 1 : -1]
         remembered = [{"at": each["at"], "text": text_of_event(each)} for each in last]
         return {"member": member, "remembered": remembered}

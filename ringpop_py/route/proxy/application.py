@@ -63,6 +63,7 @@ class ProxyCounts:
 
     handled_here: int = 0
     proxied: int = 0
+    answered: int = 0
     retries: int = 0
     reroutes: int = 0
     failures: int = 0

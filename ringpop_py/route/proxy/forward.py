@@ -433,7 +433,9 @@ class Proxy:
             self.counts.in_flight -= 1
             if policy.idempotent:
                 del self._repeatable[id(call)]
-        return _reply_from(answer, request, owner)
+        reply = _reply_from(answer, request, owner)
+        self.counts.answered += 1
+        return reply
 
     def doubt(self, address: Address, why: str, *, is_owner: bool) -> None:
         """Give up calls to a member that is believed to be gone, if their requests may run again.

@@ -231,8 +231,8 @@ def test_a_setting_that_is_unknown_is_told_which_there_are(tmp_path: Path) -> No
         "create_store, dial_plain, dialect, drain_timeout_s, entries_folder, entry, expect, "
         "gossip, hosts, hosts_file, "
         "http, http_cert, http_hosts, http_in, http_in_key, http_key, insecure, labels, lease, "
-        "listen, name, preset, proxy, ring_points, service, shuffle, socket, state, store, "
-        "tracing, wire"
+        "listen, name, preset, proxy, ring_points, service, shuffle, socket, state, statsd, "
+        "store, tracing, wire"
     )
 
 

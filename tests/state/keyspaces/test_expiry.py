@@ -12,7 +12,7 @@ import trio
 from ringpop_py import ConfigError
 from ringpop_py.base.config.settings import StateConfig
 from ringpop_py.base.errors import BadOperation
-from ringpop_py.node.clocks import Clocks
+from ringpop_py.node.signals.clocks import Clocks
 from ringpop_py.state.stores.memory import StoreFault
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 

@@ -19,7 +19,7 @@ from ringpop_py.base.errors import (
     OperationRefused,
 )
 from ringpop_py.base.values.requests import PartFailed
-from ringpop_py.node.clocks import Clocks
+from ringpop_py.node.signals.clocks import Clocks
 from ringpop_py.state.actors.mailboxes import SAVE
 from ringpop_py.state.keyspaces.states import States
 from ringpop_py.state.table.aggregations import (
