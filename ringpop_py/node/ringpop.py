@@ -6,6 +6,7 @@ import inspect
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import trio
@@ -41,6 +42,7 @@ from ringpop_py.state.keyspaces.on_demand import KeyspacesOnDemand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ringpop_py.base.address import Address
     from ringpop_py.base.config.settings import Config
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.keyspaces.registry import Keyspaces
+    from ringpop_py.state.leaders.lead import Lead
     from ringpop_py.state.placement.definition import Settings
     from ringpop_py.state.rows.batches import BatchFunction
     from ringpop_py.state.table.aggregations import Aggregation
@@ -131,7 +134,7 @@ class Ringpop:
         self.driver = NodeDriver(node, channel, self._observe)
         strain = Strain(self.driver.lateness, self.reporter.stalls)
         self.signals = Signals(self.driver.reach, strain, Knocks(channel), Disks({}))
-        resolver = resolver and resolver._replace(is_member=self._has_address)
+        resolver = resolver and resolver._replace(is_member=partial(_has_address, node))
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
         mark = ReplayMark(always=config.http_in is None)
         self.application = Application(
@@ -405,6 +408,29 @@ class Ringpop:
 
         return await self.keyspaces.open(Definition.of_record({"name": name, **settings}))
 
+    def leader(
+        self, name: str, *, ttl_s: float = 10.0, above: int = 0
+    ) -> AbstractAsyncContextManager[Lead]:
+        """Hold *name* for the block of an ``async with``, which waits until nobody else does.
+
+        The record of the name lies in a durable keyspace of the cluster, so this node needs a
+        store. The block is cancelled when the name is another's, or when this node could not renew
+        it for *ttl_s* by its own clock.
+
+        Args:
+            ttl_s: after so long without a beat another candidate takes the name; one whose holder
+                is a member that is found faulty is taken sooner.
+            above: the term will be above this one, which a fence has named.
+
+        Raises:
+            ConfigError: an argument cannot be used, or this node has no store.
+            LeadershipLost: out of the block: the name was lost before its end.
+            KeyspaceError: the records of leaders cannot be used.
+        """
+        from ringpop_py.state.leaders.leaders import lead_at  # noqa: PLC0415 - on demand
+
+        return lead_at(self, name, ttl_s, above)
+
     def aggregation(self, name: str) -> Callable[[A], A]:
         """Register a function of a key's value (or ABSENT) and an argument as *name*.
 
@@ -488,9 +514,6 @@ class Ringpop:
         hosts = self.seeds.read()
         self.seeds.want()  # which also resolves them
         return len(hosts)
-
-    def _has_address(self, address: Address) -> bool:
-        return any(member.address == address for member in self.node.members)
 
     def _hosts_read(self, hosts: tuple[Address, ...]) -> None:
         self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
@@ -592,6 +615,10 @@ class Ringpop:
                     log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()
+
+
+def _has_address(node: Node, address: Address) -> bool:
+    return any(member.address == address for member in node.members)
 
 
 def _ignore_debug(_on: object) -> None:
