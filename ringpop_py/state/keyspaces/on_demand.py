@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.keyspaces.registry import Keyspaces
     from ringpop_py.state.shares.view import NodeView
 
-ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
+ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces", "/admin/leaders")
 """The prefixes of the endpoints that are served once keyspaces are loaded."""
 
 

@@ -140,10 +140,16 @@ class Election:
         """Return how long what `next` has returned may take."""
         return max(self.lost_at - now, 0.0) if self.leads else self._me.ttl_s / 2
 
+    def why_lost(self, now: float) -> str:
+        """Return why the name is not held; empty if it is. Another thread may ask."""
+        if not self.leads:
+            return self._why or "it was released"
+        return f"no beat took effect in {self._me.ttl_s:g} s" if now >= self.lost_at else ""
+
     def next(self, now: float) -> Effect:
         """Return what to do now."""
-        if self.leads and now >= self.lost_at:
-            self._lose(f"no beat took effect in {self._me.ttl_s:g} s")
+        if self.leads and (why := self.why_lost(now)):
+            self._lose(why)
         if self._role is _Role.LOST:
             return TermLost(self._why)
         if self._role is _Role.OVER:
@@ -257,4 +263,4 @@ class Election:
             )
 
     def _lose(self, why: str) -> None:
-        self._role, self._why = _Role.LOST, why
+        self._why, self._role = why, _Role.LOST

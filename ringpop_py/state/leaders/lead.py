@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -48,6 +49,7 @@ class Lead:
         name: the name.
         term: above all terms before, and of this holder alone: a token for other systems, which
             refuse those with a lower one.
+        lost: set as soon as the name is known to be lost; `check` may know it before.
     """
 
     def __init__(self, name: str, election: Election, now: Callable[[], float]) -> None:
@@ -55,16 +57,14 @@ class Lead:
         self.term = election.term
         self._election = election
         self._now = now
+        self.lost = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Lead {self.name!r}, term {self.term}>"
 
     def check(self) -> None:
         """Raise LeadershipLost if the name is no longer held, as far as is known here."""
-        election = self._election
-        if not election.leads or self._now() >= election.lost_at:
-            effect = election.next(self._now())
-            why = effect.why if isinstance(effect, TermLost) else "it was released"
+        if why := self._election.why_lost(self._now()):
             raise LeadershipLost(f"leader {self.name!r}, term {self.term}: {why}")
 
 
@@ -88,7 +88,7 @@ async def leading(name: str, me: Candidate, records: Records) -> AsyncIterator[L
         lead = Lead(name, holder.election, anyio.current_time)
         async with anyio.create_task_group() as group:
             with anyio.CancelScope() as block:
-                group.start_soon(holder.keep, block)
+                group.start_soon(holder.keep, lead, block)
                 try:
                     yield lead
                 except Exception as error:  # noqa: BLE001 - raised below: not in a group
@@ -125,9 +125,10 @@ class _Holder:
             elif isinstance(effect, ReadRecord | SwapRecord):
                 await self._ask(effect)
 
-    async def keep(self, block: anyio.CancelScope) -> None:
+    async def keep(self, lead: Lead, block: anyio.CancelScope) -> None:
         """Beat, and cancel *block* when the name is lost."""
         await self.until(TermLost)
+        lead.lost.set()
         block.cancel()
 
     async def release(self) -> None:
