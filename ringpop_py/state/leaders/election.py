@@ -20,6 +20,8 @@ LOOKS: Final = 5
 RETRIES: Final = 20
 RETRY_S_MAX: Final = 0.5
 """The most seconds between tries after a failure; with a short ttl it is ttl / `RETRIES`."""
+PATIENCE_S_MAX: Final = 5.0
+"""The most seconds of one read or swap; it is half of a ttl that is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ class Election:
 
     def patience_s(self, now: float) -> float:
         """Return how long what `next` has returned may take."""
-        return max(self.lost_at - now, 0.0) if self.leads else self._me.ttl_s / 2
+        most_s = min(self._me.ttl_s / 2, PATIENCE_S_MAX)
+        return min(max(self.lost_at - now, 0.0), most_s) if self.leads else most_s
 
     def why_lost(self, now: float) -> str:
         """Return why the name is not held; empty if it is. Another thread may ask."""
