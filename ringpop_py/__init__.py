@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.actors.actors import Actor as Actor
     from ringpop_py.state.keyspaces.keyspace import Keyspace as Keyspace
     from ringpop_py.state.keyspaces.local import open_local_keyspaces as open_local_keyspaces
+    from ringpop_py.state.leaders.lead import Lead as Lead
     from ringpop_py.state.placement.keys import partition_of as partition_of
     from ringpop_py.state.placement.presets import KeyspacePreset as KeyspacePreset
     from ringpop_py.state.placement.presets import keyspace_preset as keyspace_preset
@@ -111,6 +112,7 @@ else:
             "base.logs": "LogEvent",
             "node.ringpop": "HealReport Ringpop",
             "node.stream": "EventsLost LookedUp RingChanged",
+            "state.leaders.lead": "Lead",
             "state.placement.keys": "partition_of",
             "state.placement.presets": "KeyspacePreset keyspace_preset",
             "state.placement.table": "Table",

@@ -24,6 +24,8 @@ WORDS: Final = {
     r"\b__(a)(enter|exit)__\b": r"__\2__",
     r"\baclose\b": "close",
     r"\bAsync(?=(Lines|Client|Closing|Iterator|ActorsClient|KeyspaceClient|Pending))": "",
+    r"\bAbstractAsync(?=ContextManager)": "Abstract",
+    r"\basync_leading\b": "leading",
     r"\bclient\.aio\b": "client.sync",
     r"\blines\.concurrent\b": "lines.blocking",
     r"\bThe asynchronous client: for programs under asyncio or trio\.": (

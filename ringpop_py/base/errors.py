@@ -458,6 +458,13 @@ class RowsRefused(KeyspaceError, code="rows-refused", http_status=409):
     """
 
 
+class LeadershipLost(RingpopError, code="leadership-lost", passes=True, http_status=503):
+    """A name that was held is another's by now, was taken away, or could not be kept in time.
+
+    What the holder began is open. Another holder has a higher term.
+    """
+
+
 class PipelineFailed(RingpopError, code="pipeline-failed"):
     """Spark gave up a pipeline's job; the text says why. What was committed before stays so.
 
@@ -500,6 +507,7 @@ __all__ = [
     "KeyspaceError",
     "KeyspaceForbidden",
     "KeyspaceUnknown",
+    "LeadershipLost",
     "MaxRetriesExceeded",
     "MayHaveRun",
     "NameLost",

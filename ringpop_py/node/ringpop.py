@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.keyspaces.registry import Keyspaces
+    from ringpop_py.state.leaders.lead import Lead
     from ringpop_py.state.placement.definition import Settings
     from ringpop_py.state.rows.batches import BatchFunction
     from ringpop_py.state.table.aggregations import Aggregation
@@ -431,6 +432,29 @@ class Ringpop:
 
         return await self.keyspaces.open(Definition.of_record({"name": name, **settings}))
 
+    def leader(
+        self, name: str, *, ttl_s: float = 10.0, above: int = 0
+    ) -> AbstractAsyncContextManager[Lead]:
+        """Hold *name* for the block of an ``async with``, which waits until nobody else does.
+
+        The record of the name lies in a durable keyspace of the cluster, so this node needs a
+        store. The block is cancelled when the name is another's, or when this node could not renew
+        it for *ttl_s* by its own clock.
+
+        Args:
+            ttl_s: after so long without a beat another candidate takes the name; one whose holder
+                is a member that is found faulty is taken sooner.
+            above: the term will be above this one, which a fence has named.
+
+        Raises:
+            ConfigError: an argument cannot be used, or this node has no store.
+            LeadershipLost: out of the block: the name was lost before its end.
+            KeyspaceError: the records of leaders cannot be used.
+        """
+        from ringpop_py.state.leaders.leaders import lead_at  # noqa: PLC0415 - on demand
+
+        return lead_at(self, name, ttl_s, above)
+
     def aggregation(self, name: str) -> Callable[[A], A]:
         """Register a function of a key's value (or ABSENT) and an argument as *name*.
 
@@ -582,10 +606,6 @@ class Ringpop:
             NameLost: another process has our name.
         """
         await self.readiness.wait()
-
-    def debug(self, *, on: bool) -> None:
-        """Log more, or as much as before, by calling `on_debug`."""
-        self.on_debug(on)
 
     # Facts.
 

@@ -19,6 +19,7 @@ from ringpop_py.route.proxy.request import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from ringpop_py.base.errors import RingpopError
     from ringpop_py.client.calls import RingSnapshot
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Request,
         RequestOptions,
     )
+    from ringpop_py.state.leaders.lead import Lead
 
 MESSAGES_MAX: Final = 4
 """So many messages of `proxy_many` are under way at a time."""
@@ -72,6 +74,25 @@ class Client(Lines):
     def ring(self) -> RingSnapshot:
         """Return the daemon's ring, to look up keys here."""
         return calls.ring_in(self.admin("/admin/ring"))
+
+    def leader(
+        self, name: str, *, ttl_s: float = 10.0, above: int = 0
+    ) -> AbstractContextManager[Lead]:
+        """Hold *name* for the block, which waits until nobody else does; see `Ringpop.leader`.
+
+        The daemon needs a store. The name is lost if no beat gets through for *ttl_s*, as when this
+        daemon ends. Then the block is cancelled in programs with an event loop. In others a thread
+        beats, and the block itself asks ``lead.lost`` (an Event) or calls ``lead.check()``;
+        LeadershipLost is raised at its end, unless it has raised an error of its own.
+
+        Raises:
+            ConfigError: an argument cannot be used, or the daemon has no store.
+            LeadershipLost: the name was lost before the end of the block.
+            CallError: the daemon does not serve leaders.
+        """
+        from ringpop_py.client.leading import leading  # noqa: PLC0415 - on demand
+
+        return leading(self, name, ttl_s, above)
 
     # The application.
 

@@ -103,11 +103,16 @@ def serve_admin(ringpop: Ringpop) -> None:
     _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 
     def serve_keyspaces() -> None:
-        from ringpop_py.edge.admin import keyspaces  # noqa: PLC0415 - on demand
+        from ringpop_py.edge.admin import keyspaces, leaders  # noqa: PLC0415 - on demand
 
         _serve(ringpop, keyspaces.READS, reads=True, role=Role.READER)
         _serve(ringpop, keyspaces.CREATES, signs=True)
         _serve(ringpop, keyspaces.CHANGES, role=Role.ADMIN)
+        for path, act in leaders.LeaderEndpoints(ringpop).by_path.items():
+            # Beats are no changes for a log; `Leaders` logs elections.
+            reads = path != leaders.RESIGN
+            role = leaders.ROLES[path]
+            _serve(ringpop, {path: act}, of_caller=True, reads=reads, role=role)
 
     ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
 
@@ -520,7 +525,7 @@ async def _config_set(ringpop: Ringpop, value: object) -> object:
 
 
 def _debug(ringpop: Ringpop, *, on: bool) -> object:
-    ringpop.debug(on=on)
+    ringpop.on_debug(on)
     return {"status": "ok"}
 
 

@@ -49,7 +49,9 @@ _FORMS: Final = (
     | {"dead_after_s": "gossip.suspect_s, with gossip.confirmations = false"}
 )
 """How a file has settings that their flags write in another way, by `dest`."""
-FLAGS_ALONE: Final = {"app", "config", "gc_threshold", "log_format", "log_level"}
+FLAGS_ALONE: Final = {
+    *("app", "config", "gc_threshold", "log_format", "log_level", "run_as_leader"),
+}
 """Flags that a file cannot set, because they are not part of a `Config`."""
 _LIST: Final = Rule("a list of addresses", lambda value: isinstance(value, list))
 _TEXTS: Final = Rule(

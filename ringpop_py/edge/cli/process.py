@@ -10,7 +10,7 @@ import sysconfig
 import traceback
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -21,7 +21,7 @@ from ringpop_py.base.supervision import one_line
 from ringpop_py.edge.daemon import open_ringpop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from ringpop_py.base.config.settings import Config
     from ringpop_py.edge.cli.logs import Logs
@@ -29,8 +29,16 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
 
 
-def run(config: Config, app: str | None, logs: Logs, network: Network | None = None) -> None:
-    """Run a node until a signal ends it; *app* is the value of ``--app``.
+class NodeProgram(NamedTuple):
+    """What a node runs: an application (``--app``), and a command while it holds a name."""
+
+    app: str | None = None
+    leader: str | None = None
+    command: Sequence[str] = ()
+
+
+def run(config: Config, program: NodeProgram, logs: Logs, network: Network | None = None) -> None:
+    """Run a node until a signal ends it.
 
     Raises:
         ConfigError: the node cannot be started with these settings.
@@ -39,7 +47,7 @@ def run(config: Config, app: str | None, logs: Logs, network: Network | None = N
         ProcessFailed: the factory of *app* raised, or the node itself has a bug.
     """
     try:
-        trio.run(_serve, config, app, logs, network)
+        trio.run(_serve, config, program, logs, network)
     except (ConfigError, JoinRefused, NameLost, ProcessFailed, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -51,9 +59,9 @@ class ProcessFailed(Exception):
     """The application's factory or the node itself raised an error; the log has the traceback."""
 
 
-async def _serve(config: Config, app: str | None, logs: Logs, network: Network | None) -> None:
+async def _serve(config: Config, program: NodeProgram, logs: Logs, network: Network | None) -> None:
     # Before the node starts: a mistake in --app must not be seen by the cluster.
-    factory = _load(app) if app is not None else None
+    factory = _load(program.app) if program.app is not None else None
     with (
         trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
         trio.CancelScope() as immediately,  # without a farewell, which may take seconds
@@ -68,7 +76,7 @@ async def _serve(config: Config, app: str | None, logs: Logs, network: Network |
             # Calls that come before the factory has added its handlers are declined, and tried
             # again.
             ringpop.application.starting = factory is not None
-            failure = await _until_signalled(ringpop, app, factory, signals)
+            failure = await _until_signalled(ringpop, program, factory, signals)
             if failure is not None:
                 raise failure
             async with trio.open_nursery() as nursery:
@@ -81,19 +89,23 @@ async def _serve(config: Config, app: str | None, logs: Logs, network: Network |
 
 async def _until_signalled(
     ringpop: Ringpop,
-    app: str | None,
+    program: NodeProgram,
     factory: Callable[[Ringpop], object] | None,
     signals: Any,  # noqa: ANN401 - trio's receiver has no public type
 ) -> Exception | None:
-    """Return at the first signal to end, or with the error of the application or the join."""
+    """Return at the first signal to end, or with an error of the program or the join."""
     failure: Exception | None = None
 
     async def start(scope: trio.CancelScope) -> None:
         nonlocal failure
         try:
             if factory is not None:
-                await _start_application(f"--app {app}", factory, ringpop)
+                await _start_application(f"--app {program.app}", factory, ringpop)
             await ringpop.wait_ready()
+            if program.leader is not None:
+                from ringpop_py.edge.cli.leading import run_as_leader  # noqa: PLC0415 - on demand
+
+                await run_as_leader(ringpop, program.leader, program.command)
         except Exception as error:  # noqa: BLE001 - raised by the caller, outside of the nursery
             failure = error
             scope.cancel()

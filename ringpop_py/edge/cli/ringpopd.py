@@ -46,7 +46,11 @@ def main(argv: Sequence[str] | None = None, network: Network | None = None) -> i
         from ringpop_py.edge.cli.dev import main as dev_main  # noqa: PLC0415 - only `dev` needs it
 
         return dev_main(arguments[1:])
-    options = _parser().parse_args(arguments)
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    parser, command = _parser(), arguments[at + 1 :]
+    options = parser.parse_args(arguments[:at])
+    if (options.run_as_leader is None) != (not command):
+        parser.error("--run-as-leader NAME and -- COMMAND … need each other")
     go_below_the_first()  # before a thread is started
     logs = Logs(options.log_format, options.log_level)  # first: imports and checks may log
     # Until the node handles signals itself: imports take a while, above all those of --app.
@@ -59,7 +63,8 @@ def main(argv: Sequence[str] | None = None, network: Network | None = None) -> i
         gc.enable()
         gc.set_threshold(options.gc_threshold)
         try:
-            process.run(config_from(options), options.app, logs, network)
+            program = process.NodeProgram(options.app, options.run_as_leader, command)
+            process.run(config_from(options), program, logs, network)
         finally:
             logs.flush()  # no line of the log stands within what follows
     except KeyboardInterrupt:
@@ -78,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     add_node_options(parser)
     add = parser.add_argument
     add("--app", metavar="MODULE:FACTORY", help="load handlers: FACTORY(ringpop) registers them")
+    text = "run COMMAND, which stands after --, while this node holds the name of a leader"
+    add("--run-as-leader", metavar="NAME", help=text)
     text = "collect garbage after N more new objects than freed ones (10000)"
     add("--gc-threshold", type=commands.count, default=10_000, metavar="N", help=text)
     add("--log-format", choices=["console", "json"], default="console")

@@ -51,6 +51,17 @@ COUNT     how many members have it
     "check": """\
 ringpopctl check --members 5
 """,
+    "leaders": """\
+ringpopctl leaders --watch
+
+TERM   a number that grows with each holder
+SINCE  when the term began, by the holder's clock
+BEAT   when the holder renewed the name last
+""",
+    "leader": """\
+ringpopctl leader mailer
+ringpopctl leader mailer --resign --yes
+""",
     "lookup": """\
 ringpopctl lookup user:42
 ringpopctl lookup user:42 --explain

@@ -34,7 +34,7 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.ctl import changes, keys, keyspaces, shuffles, streams, values
+from ringpop_py.edge.ctl import changes, keys, keyspaces, leaders, shuffles, streams, values
 from ringpop_py.edge.ctl.examples import epilog_of
 from ringpop_py.edge.ctl.views import views, wait_for
 from ringpop_py.edge.diagnosis import history, look
@@ -207,6 +207,7 @@ def _parser() -> Parser:
     add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
     _add_shuffle_commands(add, commands)
+    _add_leader_commands(add)
     wait = add("wait", wait_for, "wait until the cluster is in the given state", waits_s=30)
     wait.add_argument("--for", dest="condition", choices=CONDITIONS, required=True)
     wait.add_argument("--members", type=count, metavar="N", help="also until N members are alive")
@@ -399,6 +400,15 @@ def _add_value_commands(
     conditions.add_argument("--if-tag", metavar="TAG", help=text)
     deleting.add_argument("--if-tag", metavar="TAG", help=text)
     deleting.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_leader_commands(add: Callable[..., Parser]) -> None:
+    add("leaders", leaders.list_all, "which process holds which name", reads=True)
+    summary = "which process holds a name; or have it stop"
+    showing = add("leader", leaders.show, summary, about="the leader's name")
+    text = "take the name away: its holder stops when it beats next, and others may take it"
+    showing.add_argument("--resign", action="store_true", help=text)
+    showing.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_shuffle_commands(

@@ -15,7 +15,7 @@ from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BadRequest, CallError, JoinRefused
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.packed import decode_value, encode_value
-from ringpop_py.edge.admin import keyspaces
+from ringpop_py.edge.admin import keyspaces, leaders
 from ringpop_py.edge.admin.endpoints import CHANGES, LEAST, READS
 from ringpop_py.member.swim.member import Member
 from ringpop_py.member.swim.messages import JoinAck, Ping
@@ -74,18 +74,22 @@ def call(endpoint: str, body: bytes = b"") -> Call:
 
 
 OF_ADMINS: Final = {path for path, role in LEAST.items() if role is Role.ADMIN}
-ADMINS: Final = sorted({*CHANGES, *keyspaces.CHANGES, *OF_ADMINS, "/trace/add", "/trace/remove"})
+ADMINS: Final = sorted(
+    {*CHANGES, *keyspaces.CHANGES, *OF_ADMINS, leaders.RESIGN, "/trace/add", "/trace/remove"}
+)
 MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, PING_REQ, JOIN, SYNC, DAMP_REQ, NAME_REQ})
 
 READERS: Final = sorted(
-    {*READS, *keyspaces.READS, "/admin/cluster", *OF_RECORDS, *OF_READERS} - {*OF_ADMINS}
+    {*READS, *keyspaces.READS, leaders.LIST, "/admin/cluster", *OF_RECORDS, *OF_READERS}
+    - {*OF_ADMINS}
 )
 """Of `OF_RECORDS`, those that write refuse readers by `check_use`: see `test_permits`."""
 JOBS: Final = (jobs.STAGE, jobs.FINISH, jobs.DECIDE, jobs.SETTLE, jobs.STATUS, jobs.SCHEMAS)
 HANDLERS: Final = (PROXY_ENDPOINT, FLOW_ENDPOINT, STREAM_ENDPOINT, MANY_ENDPOINT, RELAY_ENDPOINT)
 ENTRY: Final = (FOLLOW_ENDPOINT, FORWARD_ENDPOINT, ALL_ENDPOINT)
 ACTORS: Final = (messages.ACTOR, ROUTED[messages.ACTOR], TELL)
-CLIENTS: Final = sorted({*keyspaces.CREATES, *ACTORS, *JOBS, *HANDLERS, *ENTRY})
+LEADERS: Final = (leaders.READ, leaders.SWAP)
+CLIENTS: Final = sorted({*keyspaces.CREATES, *LEADERS, *ACTORS, *JOBS, *HANDLERS, *ENTRY})
 """What changes something, or runs code of the application."""
 
 
