@@ -19,7 +19,7 @@ from ringpop_sim.commands import (
     theory,
 )
 from ringpop_sim.commands.checkers import CHECKERS
-from ringpop_sim.errors import NotDeterministic, PlanError
+from ringpop_sim.errors import PlanError
 
 if TYPE_CHECKING:
     import argparse
@@ -59,9 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlanError as error:
         c.mention(f"ringpop-sim: {error}")
         return c.BAD_PLAN
-    except NotDeterministic as error:
-        c.mention(f"ringpop-sim: {error}")
-        return c.NOT_DETERMINISTIC
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has seen enough

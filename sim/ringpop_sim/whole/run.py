@@ -140,11 +140,9 @@ class WholeRun(Run):
 
     @property
     def broken(self) -> list[Broken]:
-        """See `Run`."""
         return sorted([*self._bugs, *super().broken], key=lambda broken: broken.at_us)
 
     def finish(self) -> Result:
-        """See `Run`."""
         try:
             return super().finish()
         finally:

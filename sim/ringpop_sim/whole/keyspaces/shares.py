@@ -185,7 +185,7 @@ class DaemonShares(Check):
             fact = await trim(writer)
             share = self._shares.get(self.cluster.current)
             if share is not None and share.is_durable and share.writer is writer:
-                self.told(share, fact)
+                self.report(ShareWatcher.told, share, fact)
             return fact
 
         def watched(begin: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -250,11 +250,11 @@ class DaemonShares(Check):
             case CameBack(part, epoch):
                 self.serves_again(share, part.number, epoch)
             case Replaces(number, claim):
-                self.replaces(share, number, claim)
+                self.report(ShareWatcher.replaces, share, number, claim)
             case fx.Reclaimed() | fx.Lost() | fx.Sealed():
-                self.told(share, task)
+                self.report(ShareWatcher.told, share, task)
             case JournalLost(fact):
-                self.told(share, fact)
+                self.report(ShareWatcher.told, share, fact)
             case duties.Serve(number, epoch) if not share.is_durable:
                 self.serves(share, number, epoch)
             case _:
@@ -270,7 +270,8 @@ class DaemonShares(Check):
         for job in desk._in_hand:
             if isinstance(job, WriteJob):
                 number = job.partition.number
-                self.acknowledged(share, number, share.journal.held[number].epoch)
+                epoch = share.journal.held[number].epoch
+                self.report(ShareWatcher.acknowledged, share, number, epoch)
 
     def forget(self) -> None:
         """Free what daemons have."""
@@ -284,33 +285,19 @@ class DaemonShares(Check):
                 self.members_max = max(self.members_max, len(share.owners()))
 
     def serves(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* serves a partition from now on."""
         self._look()
         self.moves_count += 1
         self.moved_at = self.world.now
-        for watcher in self.watchers:
-            watcher.serves(share, number, epoch)
+        self.report(ShareWatcher.serves, share, number, epoch)
 
     def serves_again(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* serves a partition again, which it has claimed again after a fence."""
         self.moved_at = self.world.now
-        for watcher in self.watchers:
-            watcher.serves_again(share, number, epoch)
+        self.report(ShareWatcher.serves_again, share, number, epoch)
 
-    def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* is about to acknowledge writes of a partition in *epoch*."""
+    def report(self, hook: Callable[..., None], share: DaemonShare, *what: object) -> None:
+        """Call *hook*, one of `ShareWatcher`, of all watchers."""
         for watcher in self.watchers:
-            watcher.acknowledged(share, number, epoch)
-
-    def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
-        """*share* is about to replace the owner that made *claim* of a partition."""
-        for watcher in self.watchers:
-            watcher.replaces(share, number, claim)
-
-    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
-        """The journal of *share* has reported *fact*."""
-        for watcher in self.watchers:
-            watcher.told(share, fact)
+            getattr(watcher, hook.__name__)(share, *what)
 
 
 class ShareWatcher:
@@ -328,7 +315,7 @@ class ShareWatcher:
         """*share* serves a partition again, which it has claimed again after a fence."""
 
     def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* acknowledges writes of a partition in *epoch*."""
+        """*share* is about to acknowledge writes of a partition in *epoch*."""
 
     def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
         """*share* is about to replace the owner that made *claim* of a partition."""

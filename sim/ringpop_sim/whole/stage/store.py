@@ -151,7 +151,6 @@ class SimulatedStore:
         self._node = node
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
-        """See `Store`."""
         kept = bytes(value)
 
         def put() -> bool:
@@ -164,19 +163,15 @@ class SimulatedStore:
         return self._call("put", checked_key(key), put)
 
     def get(self, key: str) -> bytes | None:
-        """See `Store`."""
         return self._call("get", checked_key(key), lambda: self._shared.objects.get(key))
 
     def list(self, prefix: str) -> list[str]:
-        """See `Store`."""
-
         def found() -> list[Any]:
             return sorted(key for key in self._shared.objects if key.startswith(prefix))
 
         return self._call("list", checked_prefix(prefix), found)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See `Store`."""
         gone = [checked_key(key) for key in keys]
 
         def delete() -> None:
