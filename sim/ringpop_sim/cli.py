@@ -14,7 +14,6 @@ from ringpop_sim.commands import (
     report,
     run,
     shrink,
-    shuffle,
     swarm,
     theory,
 )
@@ -34,7 +33,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     determinism,
     theory,
     CHECKERS["journal"],
-    shuffle,
+    CHECKERS["shuffle"],
     CHECKERS["dataflows"],
 )
 """The subcommands, in the order of the help: most are modules."""

@@ -149,8 +149,12 @@ class WholeRun(Run):
             self.close()
 
     def _rest(self) -> None:
-        settled = self.shares is not None and self._is_still()
-        self._left = left_at_rest(self.world, self.shares, settled=settled)
+        shares = self.shares
+        if shares is None:
+            super()._rest()
+        else:
+            given = shares.duties if self._is_still() else None
+            self._left = left_at_rest(self.world, shares.under_way, given)
 
     def _sent(self) -> tuple[int, float]:
         return self.world.links.pieces_count, self.world.links.bytes_count

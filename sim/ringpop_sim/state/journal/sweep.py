@@ -95,10 +95,12 @@ class Checker:
     Attributes:
         run: runs the schedule of a seed, with a number of nodes or, if that is None, with one that
             follows from the seed; a function of a module, so that other processes can import it.
+        count: returns how many there are in all with a number of nodes; None if without end.
     """
 
     run: Callable[..., ScheduleOutcome]
     invariants: Mapping[str, str]
+    count: Callable[[int | None], int] | None = None
 
     def sweep(
         self,

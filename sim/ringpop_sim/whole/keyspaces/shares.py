@@ -25,7 +25,6 @@ from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.partition.desk import Desk, WriteJob
 from ringpop_py.state.partition.record import Came, CameBack, JournalLost, Replaces
 from ringpop_py.state.placement import duties
-from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.tasks import Worker
 from ringpop_sim.checks import Check
@@ -86,7 +85,7 @@ class DaemonShare:
 
     @property
     def under_way(self) -> dict[str, int]:
-        """How much of each kind has begun and not ended; see `runs.rest`."""
+        """How much of each kind has begun and not ended."""
         found = dict(self.steward.under_way)
         if self.process.keyspace is not None:
             found["messages of actors"] = self.process.keyspace.stage.under_way
@@ -146,6 +145,10 @@ class DaemonShares(Check):
         same = len({share.table.digest for share in shares}) == 1
         true = shares[0].table.owners() == tuple([name for _, name in served])
         return same and true and not any(share.steward.coming for share in shares)
+
+    def under_way(self) -> list[tuple[str, dict[str, int]]]:
+        """Return how much of each kind has begun and not ended, by daemon; see `runs.rest`."""
+        return [(share.name, share.under_way) for share in self]
 
     # Hooks of the world.
 
@@ -329,6 +332,7 @@ class StoreView:
 
     def __init__(self, cluster: WholeCluster) -> None:
         self.may_give_up = cluster.store.may_give_up
+        self._kept = cluster.store.kept
         self._objects = cluster.store.objects
         self._keys = KeyspaceKeys(CLUSTER, KEYSPACE, GENERATION)
 
@@ -350,6 +354,4 @@ class StoreView:
 
     def perform(self, request: fx.Request) -> fx.Reply:
         """Return the store's reply to *request*, which changes nothing."""
-        store = MemoryStore()
-        store._values = self._objects
-        return JournalStore(self._keys, Worker(store, 1)).perform_now(request)
+        return JournalStore(self._keys, Worker(self._kept, 1)).perform_now(request)
