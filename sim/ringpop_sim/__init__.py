@@ -8,7 +8,6 @@ from __future__ import annotations
 from ringpop_sim.builder import Sim as Sim
 from ringpop_sim.checks import Broken as Broken
 from ringpop_sim.checks import Check as Check
-from ringpop_sim.errors import NotDeterministic as NotDeterministic
 from ringpop_sim.errors import PlanError as PlanError
 from ringpop_sim.plans.plan import Clock as Clock
 from ringpop_sim.plans.plan import Crash as Crash

@@ -14,12 +14,11 @@ from ringpop_sim.commands import (
     report,
     run,
     shrink,
-    shuffle,
     swarm,
     theory,
 )
 from ringpop_sim.commands.checkers import CHECKERS
-from ringpop_sim.errors import NotDeterministic, PlanError
+from ringpop_sim.errors import PlanError
 
 if TYPE_CHECKING:
     import argparse
@@ -34,7 +33,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     determinism,
     theory,
     CHECKERS["journal"],
-    shuffle,
+    CHECKERS["shuffle"],
     CHECKERS["dataflows"],
 )
 """The subcommands, in the order of the help: most are modules."""
@@ -59,9 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlanError as error:
         c.mention(f"ringpop-sim: {error}")
         return c.BAD_PLAN
-    except NotDeterministic as error:
-        c.mention(f"ringpop-sim: {error}")
-        return c.NOT_DETERMINISTIC
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has seen enough

@@ -9,9 +9,5 @@ class PlanError(RingpopError, ValueError):
     """A plan cannot be run; the message says what is wrong in it. Nothing was run."""
 
 
-class NotDeterministic(RingpopError):
-    """The same plan and seed took two different courses: the simulator or the core is at fault."""
-
-
 class TraceError(PlanError):
     """A file is not a trace; the message names the line that shows it."""

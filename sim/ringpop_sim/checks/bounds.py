@@ -71,7 +71,6 @@ class Bounds:
 
     @property
     def suspicion_us(self) -> int:
-        """See the class."""
         config = self.config
         longest = microseconds(config.suspect_s)
         if config.confirmations:
@@ -102,7 +101,6 @@ class Bounds:
 
     @property
     def spread_us(self) -> int:
-        """See the class."""
         # Many times the 0.88 ln n + 0.38 periods that a change takes (`theory.spread`).
         periods = 10 + 6 * math.ceil(math.log(self._plan.nodes + 1))
         return periods * self._period_us * 2 + self._timeout_us

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.flow.exchange.schedule import DATAFLOWS, WORKERS_MAX
+from ringpop_sim.flow.shuffle.deaths import DEATHS
+from ringpop_sim.flow.shuffle.schedule import SHUFFLE, STORED
 from ringpop_sim.state.journal.schedule import JOURNAL
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ringpop_sim.state.journal.sweep import Checker, ScheduleOutcome, SweepSummary
 
@@ -27,6 +29,7 @@ class CheckerCommand:
 
     Attributes:
         sizes: how many nodes a schedule has, in words.
+        others: by option, another checker that runs instead, and what the option's help says.
     """
 
     name: str
@@ -34,6 +37,7 @@ class CheckerCommand:
     summary: str
     examples: Sequence[str]
     sizes: str
+    others: Mapping[str, tuple[Checker, str]] = field(default_factory=dict)
 
     def add_parser(self, commands: c.Parsers) -> argparse.ArgumentParser:
         """See `Command`."""
@@ -46,6 +50,8 @@ class CheckerCommand:
         parser.add_argument("--jobs", type=c.count, default=1, help="processes (%(default)s)")
         parser.add_argument("--trace", action="store_true", help="show the last steps of each, too")
         parser.add_argument("--format", choices=["table", "json"], default="table")
+        for option, (_, text) in self.others.items():
+            parser.add_argument(f"--{option}", action="store_true", help=text)
         return parser
 
     def main(self, options: argparse.Namespace) -> int:
@@ -53,9 +59,16 @@ class CheckerCommand:
         if options.nodes is not None and options.nodes > NODES_MAX:
             c.mention(f"ringpop-sim: at most {NODES_MAX} nodes")
             return c.BAD_PLAN
+        chosen = [option for option in self.others if getattr(options, option)]
+        if len(chosen) > 1:
+            c.mention(f"ringpop-sim: --{' or --'.join(chosen)}, not both")
+            return c.BAD_PLAN
+        checker = self.others[chosen[0]][0] if chosen else self.checker
         schedules = options.schedules or SCHEDULES_DEFAULT
+        if checker.count is not None:
+            schedules = options.schedules or checker.count(options.nodes) - options.first
         line = c.Progress(time.monotonic)
-        summary = self.checker.sweep(
+        summary = checker.sweep(
             options.first,
             schedules,
             time.monotonic,
@@ -69,22 +82,24 @@ class CheckerCommand:
         else:
             c.say(_table(summary))
         for outcome in summary.failures[:TOLD_MAX]:
-            c.mention(self._told(outcome, options.nodes))
+            name = " --".join([self.name, *chosen])
+            c.mention(_told(name, checker, outcome, options.nodes))
         if options.trace and summary.ok:
             for seed in range(options.first, options.first + min(schedules, TOLD_MAX)):
-                c.mention("\n".join(self.checker.run(seed, options.nodes, traced=True).trace))
+                c.mention("\n".join(checker.run(seed, options.nodes, traced=True).trace))
         return c.OK if summary.ok else c.BROKEN
 
-    def _told(self, outcome: ScheduleOutcome, nodes: int | None) -> str:
-        """Return what broke, the command to repeat it, and the last steps before it."""
-        assert outcome.broken is not None
-        command = f"bin/ringpop-sim {self.name} --schedules 1 --first {outcome.seed}"
-        if nodes is not None:
-            command += f" --nodes {nodes}"
-        # Run again, because a sweep keeps no traces: they would slow down every schedule.
-        trace = self.checker.run(outcome.seed, nodes, traced=True).trace
-        head = f"\nseed {outcome.seed}: {outcome.broken.invariant}: {outcome.broken.detail}"
-        return "\n".join([head, f"replay: {command}", *(f"  {step}" for step in trace)])
+
+def _told(name: str, checker: Checker, outcome: ScheduleOutcome, nodes: int | None) -> str:
+    """Return what broke, the command to repeat it, and the last steps before it."""
+    assert outcome.broken is not None
+    command = f"bin/ringpop-sim {name} --schedules 1 --first {outcome.seed}"
+    if nodes is not None:
+        command += f" --nodes {nodes}"
+    # Run again, because a sweep keeps no traces: they would slow down every schedule.
+    trace = checker.run(outcome.seed, nodes, traced=True).trace
+    head = f"\nseed {outcome.seed}: {outcome.broken.invariant}: {outcome.broken.detail}"
+    return "\n".join([head, f"replay: {command}", *(f"  {step}" for step in trace)])
 
 
 def _progress(found: SweepSummary, count: int) -> str:
@@ -108,6 +123,13 @@ def _table(summary: SweepSummary) -> str:
     return "\n".join(lines)
 
 
+DEATHS_HELP: Final = (
+    "a small shuffle, with each death of each member before each of its events;"
+    " --schedules and --first choose among these cases (by default all of them)"
+)
+STORE_HELP: Final = (
+    "with frames in the store, instead of at a replica; all members may die together"
+)
 CHECKERS: Final = {
     command.name: command
     for command in (
@@ -131,6 +153,20 @@ CHECKERS: Final = {
                 "ringpop-sim dataflows --schedules 1 --first 4711 --trace",
             ),
             str(WORKERS_MAX),
+        ),
+        CheckerCommand(
+            "shuffle",
+            SHUFFLE,
+            "run random schedules of a shuffle, or every death at every step of one, and show what"
+            " broke",
+            (
+                "ringpop-sim shuffle --schedules 38000 --jobs 2",
+                "ringpop-sim shuffle --deaths --jobs 2",
+                "ringpop-sim shuffle --store --jobs 2",
+                "ringpop-sim shuffle --schedules 1 --first 4711 --trace",
+            ),
+            "3 to 5",
+            {"deaths": (DEATHS, DEATHS_HELP), "store": (STORED, STORE_HELP)},
         ),
     )
 }

@@ -223,14 +223,27 @@ class ShufflePlan:
             _require(ok=getattr(self, field.name) > 0, message=f"{field.name} must be above 0")
 
 
+OPERATIONS: Final[dict[str, type[Operation]]] = {}
+"""The operations by their kinds, in the order of this file."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An operation on the cluster *at_us*, which is undone *for_us* later (0: never)."""
+    """An operation on the cluster *at_us*, which is undone *for_us* later (0: never).
+
+    Its *kind* is the name of its class, unless that gives another.
+    """
 
     kind: ClassVar[str]
 
     at_us: int
     for_us: int = FOR_EVER
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        """Add the kind, or replace it: a class with slots is made anew."""
+        known = getattr(cls, "kind", None)
+        cls.kind = kind or known or cls.__name__.lower()
+        OPERATIONS[cls.kind] = cls
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -270,7 +283,6 @@ class Cut(Operation):
     With *refuse*, connections are refused instead, as some firewalls do.
     """
 
-    kind: ClassVar[str] = "cut"
     left: Nodes
     right: Nodes
     one_way: bool = False
@@ -281,7 +293,6 @@ class Cut(Operation):
 class Impair(Operation):
     """Make the links of *nodes* bad; with *flip_us*, alternately on and off for that long."""
 
-    kind: ClassVar[str] = "impair"
     nodes: Nodes
     loss_in: float = 0.0
     loss_out: float = 0.0
@@ -295,7 +306,6 @@ class Impair(Operation):
 class Slow(Operation):
     """Make *nodes* act *by_us* late on all messages and timers."""
 
-    kind: ClassVar[str] = "slow"
     nodes: Nodes
     by_us: int
 
@@ -304,7 +314,6 @@ class Slow(Operation):
 class Pause(Operation):
     """Stop *nodes* as SIGSTOP does; messages that arrive meanwhile wait."""
 
-    kind: ClassVar[str] = "pause"
     nodes: Nodes
 
 
@@ -320,7 +329,6 @@ class Crash(Operation):
         moves: whether the node is restarted at a new address.
     """
 
-    kind: ClassVar[str] = "crash"
     nodes: Nodes
     silent: bool = False
     memory: Memory = "lost"
@@ -333,7 +341,6 @@ class Crash(Operation):
 class Stop(Operation):
     """End *nodes* gracefully, one each *stagger_us*; each is restarted *for_us* later."""
 
-    kind: ClassVar[str] = "stop"
     nodes: Nodes
     stagger_us: int = 0
 
@@ -342,7 +349,6 @@ class Stop(Operation):
 class Start(Operation):
     """Start *nodes* at that time, one each *stagger_us*, instead of at the beginning."""
 
-    kind: ClassVar[str] = "start"
     nodes: Nodes
     stagger_us: int = 0
 
@@ -351,7 +357,6 @@ class Start(Operation):
 class Takeover(Operation):
     """Kill *about*, and start a process with a new name at its address."""
 
-    kind: ClassVar[str] = "takeover"
     about: int
 
 
@@ -365,7 +370,6 @@ class Twin(Operation):
         beside: the node whose cuts it shares: what is cut off from this node is cut off from it.
     """
 
-    kind: ClassVar[str] = "twin"
     about: int
     again_us: int = 0
     beside: int | None = None
@@ -375,7 +379,6 @@ class Twin(Operation):
 class Leave(Operation):
     """Make *nodes* leave the ring by command, and come back *for_us* later."""
 
-    kind: ClassVar[str] = "leave"
     nodes: Nodes
 
 
@@ -383,7 +386,6 @@ class Leave(Operation):
 class Drain(Operation):
     """Make *nodes* give their keys and partitions away, and take them back *for_us* later."""
 
-    kind: ClassVar[str] = "drain"
     nodes: Nodes
 
 
@@ -391,12 +393,11 @@ class Drain(Operation):
 class Away(Operation):
     """Make the applications beside *nodes* be away, and come back *for_us* later."""
 
-    kind: ClassVar[str] = "away"
     nodes: Nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailStore(Operation):
+class FailStore(Operation, kind="store"):
     """Make the store of the keyspace fail for *nodes*, or for all if there are none.
 
     Attributes:
@@ -405,13 +406,12 @@ class FailStore(Operation):
             ``disk``: the store works, and the disk where a node has its states is full.
     """
 
-    kind: ClassVar[str] = "store"
     nodes: Nodes = ()
     how: StoreTrouble = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailShuffler(Operation):
+class FailShuffler(Operation, kind="shuffler"):
     """Have trouble with the processes for shuffles beside *nodes*, which go on.
 
     Attributes:
@@ -419,7 +419,6 @@ class FailShuffler(Operation):
             disk is; ``deleted``: a file of theirs is.
     """
 
-    kind: ClassVar[str] = "shuffler"
     nodes: Nodes
     how: ShufflerTrouble = "killed"
 
@@ -428,7 +427,6 @@ class FailShuffler(Operation):
 class Rebalance(Operation):
     """Have *nodes* spread the partitions of a keyspace whose partitions move by hand."""
 
-    kind: ClassVar[str] = "rebalance"
     nodes: Nodes
 
 
@@ -436,7 +434,6 @@ class Rebalance(Operation):
 class Clock(Operation):
     """Make the clocks of *nodes* run fast (or slow) by *drift_ppm* millionths."""
 
-    kind: ClassVar[str] = "clock"
     nodes: Nodes
     drift_ppm: int
 
@@ -450,7 +447,6 @@ class Clock(Operation):
 class Discovery(Operation):
     """Make *nodes* find only *listed* as seeds, and *strangers*: addresses without a process."""
 
-    kind: ClassVar[str] = "discovery"
     nodes: Nodes
     listed: Nodes = ()
     strangers: int = 0
@@ -464,7 +460,6 @@ class Rumour(Operation):
     that *about* is at an address without a process (no effect where a name is an address).
     """
 
-    kind: ClassVar[str] = "rumour"
     nodes: Nodes
     about: int
     status: str = "faulty"
@@ -487,7 +482,6 @@ class Lie(Operation):
     ``accuse``: they are suspect, or faulty. ``replay``: rows that were true once.
     """
 
-    kind: ClassVar[str] = "lie"
     nodes: Nodes
     about: int
     lie: Lies = "accuse"
@@ -500,30 +494,6 @@ class Lie(Operation):
         )
 
 
-OPERATIONS: Final[dict[str, type[Operation]]] = {
-    kind.kind: kind
-    for kind in (
-        Cut,
-        Impair,
-        Slow,
-        Pause,
-        Crash,
-        Stop,
-        Start,
-        Takeover,
-        Twin,
-        Leave,
-        Drain,
-        Away,
-        FailStore,
-        FailShuffler,
-        Rebalance,
-        Clock,
-        Discovery,
-        Rumour,
-        Lie,
-    )
-}
 _NEEDED: Final = (
     (FailStore, "keyspace"),
     (FailStore, "shuffle"),

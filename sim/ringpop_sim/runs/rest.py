@@ -11,7 +11,7 @@ are never given back, and work that is done again and again.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.state.placement import duties
 from ringpop_sim.checks import Broken
@@ -19,7 +19,7 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
@@ -35,41 +35,25 @@ NO_DUTIES: Final = frozenset({duties.ReadAssignment.__name__, duties.Changed.__n
 """Duties that are repeated whether or not something has changed, and duties that are not work."""
 
 
-class ShareAtRest(Protocol):
-    """What one node has of a keyspace."""
-
-    name: str
-
-    @property
-    def under_way(self) -> dict[str, int]:
-        """How much of each kind has begun and not ended."""
-
-
-class SharesAtRest(Protocol):
-    """What all nodes have of a keyspace.
-
-    Attributes:
-        duties: how often each was given tasks of each kind, about each partition.
-    """
-
-    duties: Counter[tuple[str, str, int | None]]
-
-    def __iter__(self) -> Iterator[ShareAtRest]:
-        """Yield what each node has."""
+Given = Counter[tuple[str, str, int | None]]
+"""How often each node was given tasks of each kind, about each partition."""
 
 
 def left_at_rest(
-    world: World, shares: SharesAtRest | None = None, *, settled: bool = False
+    world: World,
+    shares: Callable[[], Iterable[tuple[str, dict[str, int]]]] = tuple,
+    given: Given | None = None,
 ) -> list[Broken]:
     """Let *world* rest, and return a violation for all that does not end or is repeated.
 
     Args:
-        settled: whether all partitions are where they belong, and have been for a while.
+        shares: returns how much of each kind is under way in each node's share of a keyspace.
+        given: the duties so far, if all partitions have been where they belong for a while.
     """
     processes = [p for p in world.running if p.life is Life.RUNNING and p.node.ready]
     for process in processes:
         world.do(process, lambda node, now: node.stop_gossip(now))
-    before, ends_at = _duties(shares), world.now + REST_US_MAX
+    before, ends_at = _duties(given), world.now + REST_US_MAX
     world.run(world.now + REST_US)
     found = _under_way(processes, shares)
     while any(found.values()) and world.now < ends_at:
@@ -81,7 +65,7 @@ def left_at_rest(
         for (name, invariant, what), count in sorted(found.items())
         if count
     ]
-    if settled:
+    if given is not None:
         broken += [
             Broken(
                 "L10",
@@ -89,28 +73,21 @@ def left_at_rest(
                 f"at rest {name} is given {duty} {count} times"
                 + (f" for partition {number}" if number is not None else ""),
             )
-            for (name, duty, number), count in (_duties(shares) - before).items()
+            for (name, duty, number), count in (_duties(given) - before).items()
             if count > AGAIN_MAX
         ]
     return broken
 
 
 def _under_way(
-    processes: Sequence[Process], shares: SharesAtRest | None
+    processes: Sequence[Process], shares: Callable[[], Iterable[tuple[str, dict[str, int]]]]
 ) -> dict[tuple[str, str, str], int]:
-    found = {
-        (process.name, "L8", what): count
-        for process in processes
-        for what, count in process.node.under_way.items()
-    }
-    of_shares = {
-        (share.name, "L9", what): count
-        for share in shares or ()
-        for what, count in share.under_way.items()
-    }
-    return found | of_shares
+    of_nodes = [(process.name, "L8", process.node.under_way) for process in processes]
+    of_shares = [(name, "L9", under_way) for name, under_way in shares()]
+    found = [*of_nodes, *of_shares]
+    return {(name, each, what): n for name, each, kinds in found for what, n in kinds.items()}
 
 
-def _duties(shares: SharesAtRest | None) -> Counter[tuple[str, str, int | None]]:
-    given = shares.duties if shares is not None else {}
-    return Counter({key: count for key, count in given.items() if key[1] not in NO_DUTIES})
+def _duties(given: Given | None) -> Given:
+    found = (given or Given()).items()
+    return Given({key: count for key, count in found if key[1] not in NO_DUTIES})

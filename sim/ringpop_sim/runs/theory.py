@@ -10,10 +10,11 @@ A. Dadgar, J. Phillips, J. Currey, "Lifeguard" (2017), section IV-B, for suspici
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.values.declared import replace
@@ -27,7 +28,7 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.messages import Input
@@ -142,13 +143,13 @@ def _run(plan: Plan, seed: int, kinds: Sequence[type[Check]] = (Probes,)) -> tup
     return run, probes
 
 
-def _plan(nodes: int, until_us: int, link: Link) -> Plan:
+def _plan(nodes: int, until_us: int, link: Link, *settings: tuple[str, float]) -> Plan:
     return Plan(
         name="theory",
         nodes=nodes,
         until_us=until_us,
         link=link,
-        settings=PLAIN + TIMING,
+        settings=PLAIN + TIMING + settings,
         codec_share=0.0,
     )
 
@@ -156,15 +157,36 @@ def _plan(nodes: int, until_us: int, link: Link) -> Plan:
 # The laws.
 
 
-def false_suspicion(seed: int, effort: float = 1.0) -> list[TheoryRow]:
+class Law:
+    """Measures one law: *measure* yields the rows for a seed, an effort, and a number of nodes."""
+
+    def __init__(
+        self, measure: Callable[[int, float, int], Iterator[TheoryRow]], sizes: Sequence[int]
+    ) -> None:
+        self._measure = measure
+        self._sizes = sizes
+
+    def __call__(
+        self, seed: int, effort: float = 1.0, sizes: Sequence[int] = ()
+    ) -> list[TheoryRow]:
+        """Return the rows for clusters of *sizes*; an effort of 1 is seconds to a minute."""
+        found = (self._measure(seed, effort, nodes) for nodes in sizes or self._sizes)
+        return list(chain.from_iterable(found))
+
+
+def law(*sizes: int) -> Callable[[Callable[[int, float, int], Iterator[TheoryRow]]], Law]:
+    """Make a law of the decorated function, for clusters of *sizes* unless others are given."""
+    return partial(Law, sizes=sizes)
+
+
+@law(HELPERS + 3)
+def false_suspicion(seed: int, effort: float, nodes: int) -> Iterator[TheoryRow]:
     """Measure how often a probe suspects a live member: (1 - q^2)((1 - q^4)^k - (1 - q^2)^k).
 
     q is the probability that a message arrives, and k the number of helpers. SWIM's
     (1 - q^2)(1 - q^4)^k also counts that no helper answers at all. That says nothing about the
     member, and for us the probe is then inconclusive.
     """
-    rows = []
-    nodes = HELPERS + 3
     for loss in (0.05, 0.1, 0.2):
         periods = int(30_000 * effort) // nodes
         link = Link(loss=loss, delay=fixed(1 * ms))
@@ -179,109 +201,94 @@ def false_suspicion(seed: int, effort: float = 1.0) -> list[TheoryRow]:
         chance = 2.5 / math.sqrt(theory * found.of_alive_count)
         where = f"loss {loss:.0%}"
         count = found.of_alive_count
-        rows.append(
-            TheoryRow("false suspicion a probe", where, theory, measured, 0.05 + chance, count)
-        )
-    return rows
+        yield TheoryRow("false suspicion a probe", where, theory, measured, 0.05 + chance, count)
 
 
-def first_detection(
-    seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100)
-) -> list[TheoryRow]:
+@law(10, 30, 100)
+def first_detection(seed: int, effort: float, nodes: int) -> Iterator[TheoryRow]:
     """Measure the first detection of a crash, which takes 2 T - T/n on average.
 
     Nodes are out of phase, and each probes every member once a round. So the first probe of the
     crashed member comes after T (n - 1)/n, and ends a period later. (The paper's 1.58 T is for
     rounds in step, in which members are chosen anew each time.)
     """
-    rows, runs = [], max(3, int(40 * effort))
-    for nodes in sizes:
-        waits = []
-        run, found = _run(_plan(nodes, 3600 * s, Link(delay=uniform(100, 300))), seed)
-        run.advance(30 * PERIOD_US)
-        for index in range(runs):
-            victim = run.world.numbered[index % nodes]
-            crashed_at = run.world.now
-            # Broken connections would have it probed immediately, out of turn (decision 9).
-            run.world.end(victim, silent=True)
-            found.begun.clear()  # probes from before the crash
-            found.counting = True
-            while not any(target == victim.name for _, _, target in found.begun):
-                run.advance(run.world.now + PERIOD_US // 50)
-            at = next(at for at, _, target in found.begun if target == victim.name)
-            waits.append((at - crashed_at + PERIOD_US) / PERIOD_US)
-            found.counting = False
-            run.world.start(victim.number, victim.machine)
-            # Until the victim is a member again, and half periods more or less, so that the next
-            # crash comes in another phase of the others' periods.
-            run.advance(run.world.now + (2 * nodes + 7 * index % 13) * PERIOD_US // 2)
-        theory = 2 - 1 / nodes
-        # A wait is about uniform over a period; its standard error is added to the bound.
-        bound = 0.1 + 2.5 * 0.6 / math.sqrt(runs) / theory
-        rows.append(
-            TheoryRow(
-                "first detection / T", f"n = {nodes}", theory, statistics.fmean(waits), bound, runs
-            )
-        )
-    return rows
-
-
-def rotation(seed: int, effort: float = 1.0, sizes: Sequence[int] = (5, 10, 30)) -> list[TheoryRow]:
-    """Measure how often a member probes a given other: every n - 1 periods, 2n - 3 at most."""
-    rows = []
-    for nodes in sizes:
-        periods = int(12 * nodes * max(0.5, effort))
-        run, found = _run(_plan(nodes, (60 + periods) * PERIOD_US, Link()), seed)
-        run.advance(60 * PERIOD_US)
+    runs = max(3, int(40 * effort))
+    waits = []
+    run, found = _run(_plan(nodes, 3600 * s, Link(delay=uniform(100, 300))), seed)
+    run.advance(30 * PERIOD_US)
+    for index in range(runs):
+        victim = run.world.numbered[index % nodes]
+        crashed_at = run.world.now
+        # Broken connections would have it probed immediately, out of turn (decision 9).
+        run.world.end(victim, silent=True)
+        found.begun.clear()  # probes from before the crash
         found.counting = True
-        run.finish()
-        last: dict[tuple[str, str], int] = {}
-        gaps = []
-        for at, prober, target in found.begun:
-            before = last.get((prober, target))
-            if before is not None:
-                gaps.append(round((at - before) / PERIOD_US))
-            last[prober, target] = at
-        mean = statistics.fmean(gaps)
-        where = f"n = {nodes}"
-        rows.append(TheoryRow("periods between probes", where, nodes - 1, mean, 0.05, len(gaps)))
-        limit, longest = 2 * (nodes - 1) - 1, max(gaps)
-        count = len(gaps)
-        rows.append(
-            TheoryRow("most periods between", where, limit, longest, 0.0, count, is_limit=True)
-        )
-    return rows
+        while not any(target == victim.name for _, _, target in found.begun):
+            run.advance(run.world.now + PERIOD_US // 50)
+        at = next(at for at, _, target in found.begun if target == victim.name)
+        waits.append((at - crashed_at + PERIOD_US) / PERIOD_US)
+        found.counting = False
+        run.world.start(victim.number, victim.machine)
+        # Until the victim is a member again, and half periods more or less, so that the next
+        # crash comes in another phase of the others' periods.
+        run.advance(run.world.now + (2 * nodes + 7 * index % 13) * PERIOD_US // 2)
+    theory = 2 - 1 / nodes
+    # A wait is about uniform over a period; its standard error is added to the bound.
+    bound = 0.1 + 2.5 * 0.6 / math.sqrt(runs) / theory
+    yield TheoryRow(
+        "first detection / T", f"n = {nodes}", theory, statistics.fmean(waits), bound, runs
+    )
 
 
-def spread(
-    seed: int, effort: float = 1.0, sizes: Sequence[int] = (10, 30, 100, 300)
-) -> list[TheoryRow]:
+@law(5, 10, 30)
+def rotation(seed: int, effort: float, nodes: int) -> Iterator[TheoryRow]:
+    """Measure how often a member probes a given other: every n - 1 periods, 2n - 3 at most."""
+    periods = int(12 * nodes * max(0.5, effort))
+    run, found = _run(_plan(nodes, (60 + periods) * PERIOD_US, Link()), seed)
+    run.advance(60 * PERIOD_US)
+    found.counting = True
+    run.finish()
+    last: dict[tuple[str, str], int] = {}
+    gaps = []
+    for at, prober, target in found.begun:
+        before = last.get((prober, target))
+        if before is not None:
+            gaps.append(round((at - before) / PERIOD_US))
+        last[prober, target] = at
+    mean = statistics.fmean(gaps)
+    where = f"n = {nodes}"
+    yield TheoryRow("periods between probes", where, nodes - 1, mean, 0.05, len(gaps))
+    limit, longest = 2 * (nodes - 1) - 1, max(gaps)
+    count = len(gaps)
+    yield TheoryRow("most periods between", where, limit, longest, 0.0, count, is_limit=True)
+
+
+@law(10, 30, 100, 300)
+def spread(seed: int, effort: float, nodes: int) -> Iterator[TheoryRow]:
     """Measure how a change on pings and their answers spreads: in 0.88 ln n + 0.38 periods.
 
     This is the line through measurements of a prototype of the protocol: 2.4, 3.5, 4.3 and 5.4
     periods for 10, 30, 100 and 300 nodes.
     """
-    rows, runs = [], max(3, int(12 * effort))
-    for nodes in sizes:
-        run, _ = _run(_plan(nodes, 3600 * s, Link(delay=uniform(100, 300))), seed)
-        run.advance(40 * PERIOD_US)
-        lasted = []
-        for index in range(runs):
-            teller = run.world.numbered[(7 * index) % nodes]
-            began = run.world.now
-            labels = (("rumour", str(index)),)  # a change that disturbs nothing else
-            run.world.do(teller, lambda node, now, labels=labels: node.set_labels(labels, now))  # type: ignore[misc]
-            while not _all_know(run.world, teller.name, labels):
-                run.advance(run.world.now + PERIOD_US // 20)
-            lasted.append((run.world.now - began) / PERIOD_US)
-            # 30 periods, after which no node repeats the change; a tenth more each time, so that
-            # changes begin in different phases of a period.
-            run.advance(run.world.now + (30 * 10 + index) * PERIOD_US // 10)
-        theory = 0.88 * math.log(nodes) + 0.38
-        mean = statistics.fmean(lasted)
-        bound = 0.15 + 2.5 * statistics.stdev(lasted) / math.sqrt(runs) / theory
-        rows.append(TheoryRow("spread / T", f"n = {nodes}", theory, mean, bound, runs))
-    return rows
+    runs = max(3, int(12 * effort))
+    run, _ = _run(_plan(nodes, 3600 * s, Link(delay=uniform(100, 300))), seed)
+    run.advance(40 * PERIOD_US)
+    lasted = []
+    for index in range(runs):
+        teller = run.world.numbered[(7 * index) % nodes]
+        began = run.world.now
+        labels = (("rumour", str(index)),)  # a change that disturbs nothing else
+        run.world.do(teller, lambda node, now, labels=labels: node.set_labels(labels, now))  # type: ignore[misc]
+        while not _all_know(run.world, teller.name, labels):
+            run.advance(run.world.now + PERIOD_US // 20)
+        lasted.append((run.world.now - began) / PERIOD_US)
+        # 30 periods, after which no node repeats the change; a tenth more each time, so that
+        # changes begin in different phases of a period.
+        run.advance(run.world.now + (30 * 10 + index) * PERIOD_US // 10)
+    theory = 0.88 * math.log(nodes) + 0.38
+    mean = statistics.fmean(lasted)
+    bound = 0.15 + 2.5 * statistics.stdev(lasted) / math.sqrt(runs) / theory
+    yield TheoryRow("spread / T", f"n = {nodes}", theory, mean, bound, runs)
 
 
 def _all_know(world: World, name: str, labels: object) -> bool:
@@ -292,32 +299,26 @@ def _all_know(world: World, name: str, labels: object) -> bool:
     return True
 
 
-def suspicion(
-    seed: int, _effort: float = 1.0, sizes: Sequence[int] = (4, 12, 60)
-) -> list[TheoryRow]:
+@law(4, 12, 60)
+def suspicion(seed: int, _effort: float, nodes: int) -> Iterator[TheoryRow]:
     """Measure Lifeguard's time to refute: max - (max - min) ln(c + 1) / ln(K + 1), at least min.
 
     min is `suspect_s` times max(1, log10 n), and max is `suspect_factor` times that. c is the
     number of accusers besides the first, and K is how many count. Only one node is awake and
     receives accusations, so no other node adds any.
     """
-    rows = []
-    for nodes in sizes:
-        settings = (*PLAIN, *TIMING, ("confirmations", True), ("faulty_s", 3600.0))
-        for others in range(min(3, nodes - 2) + 1):
-            run, _ = _run(
-                dataclasses.replace(_plan(nodes, 3600 * s, Link()), settings=settings), seed
-            )
-            run.advance(60 * PERIOD_US)
-            waited_us = _time_to_refute(run.world, others + 1)
-            config, most = run.world.config, min(run.world.config.confirmations_max, nodes - 2)
-            shortest = config.suspect_s * max(1.0, math.log10(nodes))
-            longest = config.suspect_factor * shortest
-            share = math.log(others + 1) / math.log(most + 1)
-            theory = max(shortest, longest - (longest - shortest) * share)
-            where = f"n = {nodes}, c = {others}"
-            rows.append(TheoryRow("time to refute (s)", where, theory, waited_us / s, 0.01, 1))
-    return rows
+    settings = ("confirmations", True), ("faulty_s", 3600.0)
+    for others in range(min(3, nodes - 2) + 1):
+        run, _ = _run(_plan(nodes, 3600 * s, Link(), *settings), seed)
+        run.advance(60 * PERIOD_US)
+        waited_us = _time_to_refute(run.world, others + 1)
+        config, most = run.world.config, min(run.world.config.confirmations_max, nodes - 2)
+        shortest = config.suspect_s * max(1.0, math.log10(nodes))
+        longest = config.suspect_factor * shortest
+        share = math.log(others + 1) / math.log(most + 1)
+        theory = max(shortest, longest - (longest - shortest) * share)
+        where = f"n = {nodes}, c = {others}"
+        yield TheoryRow("time to refute (s)", where, theory, waited_us / s, 0.01, 1)
 
 
 def _time_to_refute(world: World, accusers: int) -> int:
@@ -350,62 +351,56 @@ def _tell(world: World, change: MemberChange) -> None:
     world.exchange.forge(observer, ping)
 
 
-def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[TheoryRow]:
+@law(5)
+def flapping(seed: int, _effort: float, nodes: int) -> Iterator[TheoryRow]:
     """Measure where a score settles with a penalty every P s: penalty * d / (1 - d), d = 2^(-P/h).
 
     h is the half-life. The score is measured just before the next penalty, at a node that receives
     a new incarnation each time.
     """
-    rows = []
-    for nodes in sizes:
-        for every_s in (60, 120, 300):
-            settings = (*PLAIN, *TIMING, ("damping", True))
-            run, _ = _run(
-                dataclasses.replace(_plan(nodes, 4 * 3600 * s, Link()), settings=settings), seed
-            )
-            run.advance(60 * PERIOD_US)
-            world, observer = run.world, run.world.numbered[0]
-            row = world.numbered[1].node.local
-            _pause_all_but(world, observer)
-            times = 3000 // every_s  # ten half-lives: the score has settled
-            for index in range(times):
-                newer = replace(row, incarnation=row.incarnation + index + 1)
-                _tell(world, MemberChange(member=newer, source=row.name, source_incarnation=1))
-                world.run(world.now + every_s * s)
-            member = observer.node.members.get(row.name)
-            assert member is not None
-            score = observer.node.damp_state(member, world.now).score
-            config = world.config
-            decay = 2 ** (-every_s / config.damp_half_life_s)
-            theory = config.damp_penalty * decay / (1 - decay)
-            where = f"a penalty every {every_s} s"
-            rows.append(TheoryRow("score of a flapper", where, theory, score, 0.02, times))
-    return rows
+    for every_s in (60, 120, 300):
+        run, _ = _run(_plan(nodes, 4 * 3600 * s, Link(), ("damping", True)), seed)
+        run.advance(60 * PERIOD_US)
+        world, observer = run.world, run.world.numbered[0]
+        row = world.numbered[1].node.local
+        _pause_all_but(world, observer)
+        times = 3000 // every_s  # ten half-lives: the score has settled
+        for index in range(times):
+            newer = replace(row, incarnation=row.incarnation + index + 1)
+            _tell(world, MemberChange(member=newer, source=row.name, source_incarnation=1))
+            world.run(world.now + every_s * s)
+        member = observer.node.members.get(row.name)
+        assert member is not None
+        score = observer.node.damp_state(member, world.now).score
+        config = world.config
+        decay = 2 ** (-every_s / config.damp_half_life_s)
+        theory = config.damp_penalty * decay / (1 - decay)
+        where = f"a penalty every {every_s} s"
+        yield TheoryRow("score of a flapper", where, theory, score, 0.02, times)
 
 
-def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) -> list[TheoryRow]:
+@law(2, 10, 30)
+def healing(seed: int, effort: float, nodes: int) -> Iterator[TheoryRow]:
     """Measure how soon the halves of a cut merge: within 5 s of its end, however long it was.
 
     This holds with the timing of a LAN and all extensions on: each side looks for the other every
     2 s.
     """
-    rows, runs = [], max(1, int(4 * effort))
-    for nodes in sizes:
-        left, right = tuple(range(nodes // 2)), tuple(range(nodes // 2, nodes))
-        for cut_s in (15, 40, 75):
-            worst = 0.0
-            cut = Cut(at_us=20 * s, for_us=cut_s * s, left=left, right=right)
-            plan = Plan(nodes=nodes, until_us=(80 + cut_s) * s, operations=(cut,), codec_share=0.0)
-            for index in range(runs):
-                took_s = Run(plan, seed + index, ()).finish().converged_s
-                # Halves that never merge are beyond any limit.
-                worst = max(worst, math.inf if took_s is None else took_s)
-            where = f"n = {nodes}, cut for {cut_s} s"
-            rows.append(TheoryRow("healed (s)", where, 5.0, worst, 0.0, runs, is_limit=True))
-    return rows
+    runs = max(1, int(4 * effort))
+    left, right = tuple(range(nodes // 2)), tuple(range(nodes // 2, nodes))
+    for cut_s in (15, 40, 75):
+        worst = 0.0
+        cut = Cut(at_us=20 * s, for_us=cut_s * s, left=left, right=right)
+        plan = Plan(nodes=nodes, until_us=(80 + cut_s) * s, operations=(cut,), codec_share=0.0)
+        for index in range(runs):
+            took_s = Run(plan, seed + index, ()).finish().converged_s
+            # Halves that never merge are beyond any limit.
+            worst = max(worst, math.inf if took_s is None else took_s)
+        where = f"n = {nodes}, cut for {cut_s} s"
+        yield TheoryRow("healed (s)", where, 5.0, worst, 0.0, runs, is_limit=True)
 
 
-LAWS: Final[dict[str, Callable[..., list[TheoryRow]]]] = {
+LAWS: Final = {
     "false-suspicion": false_suspicion,
     "first-detection": first_detection,
     "rotation": rotation,
@@ -414,5 +409,4 @@ LAWS: Final[dict[str, Callable[..., list[TheoryRow]]]] = {
     "flapping": flapping,
     "healing": healing,
 }
-"""The laws by name. Each takes a seed, an effort (1: seconds to a minute) and, except for the
-first, sizes."""
+"""The laws by name."""

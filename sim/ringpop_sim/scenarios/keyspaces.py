@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from ringpop_sim.plans.plan import (
@@ -21,7 +20,7 @@ from ringpop_sim.plans.plan import (
     Stop,
     uniform,
 )
-from ringpop_sim.scenarios.sizes import everybody, for_nodes
+from ringpop_sim.scenarios.sizes import cut_in_halves, everybody, for_nodes
 from ringpop_sim.units import ms, s
 
 QUICK: Final[tuple[tuple[str, float | int | bool], ...]] = (
@@ -215,9 +214,7 @@ def _drains(count: int, every_s: int) -> list[Operation]:
 
 
 def _split(count: int, mode: str, **changed: float) -> Plan:
-    left, right = everybody(count)[: count // 2], everybody(count)[count // 2 :]
-    cut = Cut(at_us=6 * s, for_us=20 * s, left=left, right=right)
-    return _served(count, _busy(mode, **changed), cut)
+    return _served(count, _busy(mode, **changed), cut_in_halves(count, 6 * s, 20 * s))
 
 
 def _busy(mode: str = "durable", **changed: float | str | bool) -> KeyspacePlan:
@@ -241,7 +238,7 @@ def _served(
     left: int = 0,
 ) -> Plan:
     """Return a plan that ends when every partition is served; *left* members are gone by then."""
-    plan = Plan(
+    return Plan(
         nodes=count,
         calm_us=2 * s,
         settings=QUICK,
@@ -249,7 +246,6 @@ def _served(
         link=link or Link(),
         keyspace=keyspace,
         operations=tuple(sorted(operations, key=lambda operation: operation.at_us)),
-        until_us=600 * s,
+        until_us=max(operation.over_at_us for operation in operations) + SETTLED_US,
         expect=(f"running == {count - left}", "views == 1"),
     )
-    return replace(plan, until_us=plan.quiet_at_us + SETTLED_US)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plans.plan import Crash, Impair, Link, Plan
-from ringpop_sim.scenarios.sizes import everybody, for_nodes
+from ringpop_sim.plans.plan import Crash, Impair, Link, Operation, Plan
+from ringpop_sim.scenarios.sizes import ALL_RUN, everybody, for_nodes
 from ringpop_sim.units import minutes, s
 
 
@@ -36,25 +36,26 @@ def _deaf(count: int, for_us: int, *, loss_in: float, flip_us: int = 0) -> Plan:
     )
 
 
-@for_nodes(4, usual=8)
-def corruption(count: int) -> Plan:
+@for_nodes(
+    4,
+    usual=8,
+    until_us=40 * s,
+    link=Link(corrupt=0.01),
+    codec_share=1.0,
+    expect=("deaths == 0", ALL_RUN),
+)
+def corruption(_count: int) -> list[Operation]:
     """1 % of all messages is damaged: no node believes one, and no node ends because of it."""
-    return Plan(
-        nodes=count,
-        until_us=40 * s,
-        link=Link(corrupt=0.01),
-        codec_share=1.0,
-        expect=("deaths == 0", f"running == {count}"),
-    )
+    return []
 
 
-@for_nodes(4, usual=8)
-def duplication(count: int) -> Plan:
+@for_nodes(
+    4,
+    usual=8,
+    until_us=50 * s,
+    link=Link(duplicate=0.2),
+    expect=("deaths 0,2-{last} == 0", "converged_s <= 20"),
+)
+def duplication(_count: int) -> list[Operation]:
     """20 % of all messages arrive twice: the effect is the same as of one."""
-    return Plan(
-        nodes=count,
-        until_us=50 * s,
-        link=Link(duplicate=0.2),
-        expect=(f"deaths 0,2-{count - 1} == 0", "converged_s <= 20"),
-        operations=(Crash(at_us=10 * s, for_us=5 * s, nodes=(1,)),),
-    )
+    return [Crash(at_us=10 * s, for_us=5 * s, nodes=(1,))]

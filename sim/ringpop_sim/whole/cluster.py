@@ -85,12 +85,10 @@ class Daemon(Process):
         return is_open and self.life is Life.RUNNING
 
     def slow(self, by_us: int) -> None:
-        """See `Process`."""
         self.slow_us += by_us
         self.body.slow_us = self.slow_us
 
     def drift(self, ppm: int, now: int) -> None:
-        """See `Process`."""
         Process.drift(self, ppm, now)
         self.body.drift(ppm)
 
@@ -339,13 +337,11 @@ class WholeCluster(World):
             World.end(self, daemon)
 
     def end(self, process: Process, *, silent: bool = False) -> None:
-        """See `World`."""
         super().end(process, silent=silent)  # first: a silent machine tells nobody
         assert isinstance(process, Daemon)
         process.body.kill()
 
     def revive(self, process: Process) -> None:
-        """See `World`."""
         assert isinstance(process, Daemon)
         process.life = Life.RUNNING
         self.at[process.machine] = process
@@ -355,20 +351,17 @@ class WholeCluster(World):
         process.body.revive()
 
     def pause(self, process: Process) -> None:
-        """See `World`."""
         super().pause(process)
         assert isinstance(process, Daemon)
         process.body.pause()
 
     def resume(self, process: Process) -> None:
-        """See `World`."""
         if process.life is Life.PAUSED:
             assert isinstance(process, Daemon)
             process.life = Life.RUNNING
             process.body.resume()
 
     def do(self, process: Process, act: Callable[[Node, int], list[Effect]]) -> None:
-        """See `World`."""
         assert isinstance(process, Daemon)
         ringpop = process.ringpop
         if process.running and ringpop is not None:

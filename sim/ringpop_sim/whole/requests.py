@@ -13,13 +13,13 @@ from ringpop_sim.checks.calm import CalmCheck
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.checks.placement import who_serves
 from ringpop_sim.units import s, seconds
-from ringpop_sim.whole.keyspaces.oracle import Hindered
+from ringpop_sim.whole.keyspaces.oracle import HinderedCheck
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.member.swim.effects import Effect
-    from ringpop_sim.plans.plan import Operation, Traffic
+    from ringpop_sim.plans.plan import Traffic
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.watcher import RequestEnded, RequestRun, SentRequest
     from ringpop_sim.world.world import World
@@ -104,7 +104,7 @@ class OwnersHandle(Check):
         return ring
 
 
-class RequestsEnd(Check):
+class RequestsEnd(HinderedCheck):
     """S11: each request ends once for its caller, runs no more often than it may, and says so.
 
     - Each request ends within the time of its schedule and time-outs.
@@ -122,13 +122,6 @@ class RequestsEnd(Check):
         super().__init__(world)
         self._attempts_max = 1 + len(traffic_of(world).retry_schedule_us)
         self._open: dict[int, SentRequest] = {}
-        self._hindered = Hindered(world, by_store=False)
-
-    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.began(operation, nodes)
-
-    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.ended(operation, nodes)
 
     def request_began(self, request: SentRequest) -> None:
         self._open[request.number] = request
@@ -173,10 +166,8 @@ class RequestsEnd(Check):
             self.broke("S11", f"{request} had no open end for {key}, though it says: {result}")
 
     def _judge_time(self, request: SentRequest) -> None:
-        well_since, lasts_us = (
-            self._hindered.well_since(request.caller.number),
-            self.world.now - request.started_at,
-        )
+        well_since = self.well_since(request.caller.number)
+        lasts_us = self.world.now - request.started_at
         is_late = lasts_us > request.within_us + LATE_US
         if is_late and well_since is not None and well_since < request.started_at:
             self.broke("S11", f"{request} took {seconds(lasts_us):.3f} s")

@@ -140,19 +140,21 @@ class WholeRun(Run):
 
     @property
     def broken(self) -> list[Broken]:
-        """See `Run`."""
         return sorted([*self._bugs, *super().broken], key=lambda broken: broken.at_us)
 
     def finish(self) -> Result:
-        """See `Run`."""
         try:
             return super().finish()
         finally:
             self.close()
 
     def _rest(self) -> None:
-        settled = self.shares is not None and self._is_still()
-        self._left = left_at_rest(self.world, self.shares, settled=settled)
+        shares = self.shares
+        if shares is None:
+            super()._rest()
+        else:
+            given = shares.duties if self._is_still() else None
+            self._left = left_at_rest(self.world, shares.under_way, given)
 
     def _sent(self) -> tuple[int, float]:
         return self.world.links.pieces_count, self.world.links.bytes_count

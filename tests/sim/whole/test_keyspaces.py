@@ -41,7 +41,7 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.whole.cluster import KEYSPACE
 from ringpop_sim.whole.keyspaces import oracles
 from ringpop_sim.whole.keyspaces.oracle import KeyspaceOracle
-from ringpop_sim.whole.keyspaces.shares import GENERATION
+from ringpop_sim.whole.keyspaces.shares import GENERATION, ShareWatcher
 from ringpop_sim.whole.run import WholeRun
 from ringpop_sim.world.world import CLUSTER
 
@@ -193,7 +193,7 @@ def test_two_owners_in_an_epoch_are_found() -> None:
     assert found.shares is not None
 
     for share in list(found.shares)[:2]:
-        found.shares.acknowledged(share, 0, 77)
+        found.shares.report(ShareWatcher.acknowledged, share, 0, 77)
 
     assert {broken.invariant for broken in found.finish().broken} == {"K2"}
 
@@ -332,8 +332,8 @@ def test_a_seal_that_no_verdict_asks_for_breaks_k13() -> None:
     assert claim is not None
 
     # Before it has decided so, and then while the owner is alive.
-    found.shares.told(other, fx.Sealed(number, claim.journal, 99, claim))
-    found.shares.replaces(other, number, claim)
+    found.shares.report(ShareWatcher.told, other, fx.Sealed(number, claim.journal, 99, claim))
+    found.shares.report(ShareWatcher.replaces, other, number, claim)
 
     assert [broken.invariant for broken in found.finish().broken] == ["K13", "K13"]
 

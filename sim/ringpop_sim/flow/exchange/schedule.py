@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,9 +19,8 @@ from ringpop_sim.flow.exchange.truth import (
     Delivered,
     check_counts,
 )
-from ringpop_sim.heap import Heap
-from ringpop_sim.state.journal.promises import LogBroken, PromiseBroken
-from ringpop_sim.state.journal.sweep import Checker, ScheduleOutcome
+from ringpop_sim.state.journal.promises import PromiseBroken, ScheduleVerdict
+from ringpop_sim.state.journal.sweep import Checker, ScheduleWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from ringpop_py.flow.exchange.epochs import EpochRecord
     from ringpop_py.flow.exchange.leader import Tell
     from ringpop_py.flow.exchange.run import Send
+    from ringpop_sim.state.journal.sweep import ScheduleOutcome
 
 SPLITS: Final = ("a", "b", "c", "d")
 RECORDS_MAX: Final = 30
@@ -139,14 +138,14 @@ class SimulatedWorker:
             idle_after=world.idle_after,
         )
         world.note(str(self.worker), f"begins {record}")
-        world.counts["runs"] += 1
+        world.truth.tally["runs"] += 1
 
         def is_mine(key: str) -> bool:
             return run.router.group_of(key) in run.groups
 
         had = range(0)
         if self._clean_at == record.cut:
-            world.counts["kept"] += 1
+            world.truth.tally["kept"] += 1
             had = self._groups
             self._state.restrict(is_mine)
         else:
@@ -262,13 +261,15 @@ class SimulatedWorker:
         self._aligned = epoch, Aligned(part, whole, run.offsets, run.watermark, output, run.times)
 
 
-class DataflowSchedule(Heap):
+class DataflowSchedule(ScheduleWorld):
     """The world of one schedule."""
 
+    size = WORKERS_MAX
+
     def __init__(self, seed: int, *, traced: bool = False) -> None:
-        super().__init__(traced=traced)
-        self.rng = rng = random.Random(seed)
-        self.counts: Counter[str] = Counter()
+        super().__init__(seed, traced=traced)
+        self.truth = ScheduleVerdict()
+        rng = self.rng
         self.never_idle = rng.random() < 0.5  # noqa: PLR2004 - a share
         self.idle_after = 1e9 if self.never_idle else 3.0
         self.two_led = rng.random() < 0.5  # noqa: PLR2004 - a share
@@ -329,10 +330,10 @@ class DataflowSchedule(Heap):
             if self.rng.random() < 0.3:  # noqa: PLR2004 - a share
                 self.there = SPLITS[self.rng.randrange(len(SPLITS)) :]
                 self.never_idle = False  # what comes again is late
-                self.counts["hidden"] += 1
+                self.truth.tally["hidden"] += 1
             else:
                 self._apart = frozenset(self.rng.sample(list(self._workers), 1))
-                self.counts["cut"] += 1
+                self.truth.tally["cut"] += 1
             self.after(self.rng.randrange(600), self._heal)
             return
         there = self._workers.get(name)
@@ -340,15 +341,15 @@ class DataflowSchedule(Heap):
             self._start(name)
         elif self.rng.random() < 0.2:  # noqa: PLR2004 - a share
             there.fail()
-            self.counts["failed"] += 1
+            self.truth.tally["failed"] += 1
         elif self.rng.random() < 0.5:  # noqa: PLR2004 - a share
             there.leaves = True
-            self.counts["leaves"] += 1
+            self.truth.tally["leaves"] += 1
             if self.rng.random() < 0.5:  # noqa: PLR2004 - a share
                 self.after(self.rng.randrange(1, 60), partial(self._stay, there))
         else:
             there.gone = True
-            self.counts["killed"] += 1
+            self.truth.tally["killed"] += 1
             self.note(str(there.worker), "is killed")
             if self.rng.random() < 0.5:  # noqa: PLR2004 - a share
                 self.after(self.rng.randrange(1, 100), partial(self._start_again, name))
@@ -406,10 +407,10 @@ class DataflowSchedule(Heap):
 
     def _put(self, record: EpochRecord) -> None:
         if record.epoch in self._epochs:
-            self.counts["too late"] += 1
+            self.truth.tally["too late"] += 1
             return
         self._epochs[record.epoch] = record
-        self.counts[record.why if record.why == "complete" else "changes"] += 1
+        self.truth.tally[record.why if record.why == "complete" else "changes"] += 1
         self.note("store", record)
 
     # The traffic between workers, and to sinks.
@@ -439,13 +440,16 @@ class DataflowSchedule(Heap):
         """Bring what a stage has sent on to the sink."""
         self.delivered.deliver(output.epoch, output.number, self.outputs[output.place])
 
-    def run(self) -> None:
-        """Run until everything was sent on. Raises PromiseBroken."""
+    def play(self) -> None:
+        """See `ScheduleWorld`. It is over when everything has been sent on."""
         while self.next_at < OVER and not (self.calm and self.delivered.count == self._total):
             self.step()
         if self.delivered.count != self._total:
             raise PromiseBroken(LIVE, f"{self.delivered.count} of {self._total} were sent on")
-        self.counts["records"] += self._total
+
+    def end(self) -> None:
+        """See `ScheduleWorld`."""
+        self.truth.tally["records"] += self._total
         self._check_state()
 
     def _check_state(self) -> None:
@@ -465,16 +469,7 @@ class DataflowSchedule(Heap):
 def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> ScheduleOutcome:
     """Run the schedule of *seed*."""
     del nodes
-    schedule, broken = DataflowSchedule(seed, traced=traced), None
-    try:
-        schedule.run()
-    except PromiseBroken as error:
-        broken = error.broken
-    except Exception as error:  # noqa: BLE001 - nothing of the product may raise here
-        broken = LogBroken(ERROR, f"{type(error).__name__}: {error}")
-    return ScheduleOutcome(
-        seed, WORKERS_MAX, schedule.event_count, schedule.counts, broken, schedule.told()
-    )
+    return DataflowSchedule(seed, traced=traced).run()
 
 
 DATAFLOWS: Final = Checker(run_schedule, INVARIANTS)

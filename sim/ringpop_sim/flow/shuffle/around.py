@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ringpop_sim.flow.shuffle.disk import Disk
 from ringpop_sim.flow.shuffle.truth import Truth
-from ringpop_sim.heap import Heap
+from ringpop_sim.state.journal.sweep import ScheduleWorld
 
 if TYPE_CHECKING:
     from ringpop_py.flow.shuffle.protocol.messages import FrameId
@@ -55,8 +54,8 @@ class Register:
         return True
 
 
-class Around(Heap, Generic[P]):
-    """See the module.
+class Around(ScheduleWorld, Generic[P]):
+    """What processes and clients stand on.
 
     Attributes:
         pace: how long a client takes from one frame to the next, at most.
@@ -67,15 +66,14 @@ class Around(Heap, Generic[P]):
     """
 
     def __init__(self, seed: int, lease: int, record: Record, *, traced: bool) -> None:
-        super().__init__(traced=traced)
-        self.rng = random.Random(seed)
+        super().__init__(seed, traced=traced)
         self.store = Disk()
         self.receipts: dict[FrameId, Winner] = {}
         self.lease = lease
         self.pace = self.rng.choice(PACES)
         self.lossy = False
         self.changed = False
-        self.truth = Truth(lease)
+        self.truth: Truth = Truth(lease)
         self.processes: dict[str, P] = {}
         self.timeout = self.rng.choice(TIMEOUTS)
         self._incarnation = 1

@@ -96,4 +96,4 @@ def run_case(seed: int, nodes: int | None = None, *, traced: bool = False) -> Sc
     return world.run()
 
 
-DEATHS: Final = Checker(run_case, INVARIANTS)
+DEATHS: Final = Checker(run_case, INVARIANTS, lambda nodes: len(cases(nodes or NODES)))

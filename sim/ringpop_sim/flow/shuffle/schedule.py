@@ -19,21 +19,8 @@ if TYPE_CHECKING:
 NODES: Final = (3, 3, 4, 5)
 LEASES: Final = (60, 500)
 FAULTY_UNTIL: Final = 900
-MODES: Final = (
-    *(
-        "none",
-        "kill",
-        "kill",
-        "return",
-        "return",
-        "zombie",
-        "zombie",
-        "twice",
-        "two",
-        "two",
-        "stale",
-    ),
-)
+TWICE_AS_OFTEN: Final = (*("kill",) * 2, *("return",) * 2, *("zombie",) * 2)
+MODES: Final = ("none", *TWICE_AS_OFTEN, "twice", *("two",) * 2, "stale")
 """What happens to members. With `twice` the second dies when nothing is under repair any longer."""
 STORED_MODES: Final = (*MODES, "all", "all", "all")
 """What happens if frames are in the store: then all members may die, as long as rows are put."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.base.values.declared import decode
 from ringpop_py.flow.shuffle.protocol.record import State
-from ringpop_sim.state.journal.promises import LogBroken
+from ringpop_sim.state.journal.promises import ScheduleVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,13 +33,6 @@ class Row(NamedTuple):
 
 
 Rows = tuple[Row, ...]
-
-
-class Has(Protocol):
-    """The part of a disk that is checked."""
-
-    segments: dict[int, dict[FrameId, Rows]]
-    intervals: dict[int, Rows]
 
 
 HELD: Final = "held"
@@ -87,7 +80,7 @@ def _of_the_end(record: Record) -> tuple[object, ...]:
     return record.winners, record.cuts
 
 
-class Truth:
+class Truth(ScheduleVerdict):
     """What was acknowledged, and what must be answered, of the shuffle of one uid.
 
     Attributes:
@@ -99,8 +92,7 @@ class Truth:
     """
 
     def __init__(self, lease: int) -> None:
-        self.broken: LogBroken | None = None
-        self.tally: Counter[str] = Counter()
+        super().__init__()
         self.rows: dict[int, Rows] = {}
         self.acknowledged: dict[FrameId, None] = {}
         self.is_single = True
@@ -113,11 +105,6 @@ class Truth:
         """The uids that were in GET."""
         self._record: Record | None = None
         self._expected: list[Rows] = []
-
-    def breaks(self, invariant: str, detail: str) -> None:
-        """Record that *invariant* does not hold; only the first violation is kept."""
-        if self.broken is None:
-            self.broken = LogBroken(invariant, detail)
 
     # The record.
 
@@ -187,8 +174,8 @@ class Truth:
         self.acknowledged[frame] = None
         self.tally["frames"] += 1
 
-    def check(self, live: Mapping[MemberId, Has]) -> None:
-        """Check where the acknowledged frames are, and the files in GET."""
+    def check(self, live: Mapping[MemberId, Any]) -> None:
+        """Check where acknowledged frames are at *live* members' disks, and the files in GET."""
         record = self._record
         if record is None or not self.is_single:
             return
@@ -200,7 +187,7 @@ class Truth:
                 if not any(number in disk.intervals for disk in holders):
                     self.breaks(AUTHORITY, f"interval {number}: {interval.holders}")
 
-    def _check_frames(self, record: Record, live: Mapping[MemberId, Has]) -> None:
+    def _check_frames(self, record: Record, live: Mapping[MemberId, Any]) -> None:
         held: Counter[FrameId] = Counter()
         is_whole = len(record.members) > 1
         twice: set[FrameId] = set()

@@ -13,8 +13,7 @@ from ringpop_sim.flow.shuffle.around import Around
 from ringpop_sim.flow.shuffle.client import Client
 from ringpop_sim.flow.shuffle.disk import Disk
 from ringpop_sim.flow.shuffle.process import Process
-from ringpop_sim.flow.shuffle.truth import ERROR, LIVE
-from ringpop_sim.state.journal.sweep import ScheduleOutcome
+from ringpop_sim.flow.shuffle.truth import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +52,6 @@ class ShuffleWorld(Around[Process]):
         record = changes.created(None, 1, b"", INTERVALS, members, is_stored=is_stored)
         self.suspected: set[MemberId] = set()
         super().__init__(seed, lease, record, traced=traced)
-        self.seed = seed
         for host in hosts:
             self.processes[host] = Process(self, host, 1)
         self.attempts = 0
@@ -140,8 +138,11 @@ class ShuffleWorld(Around[Process]):
             version = record.version - self.rng.randrange(2)
             process.get(record.uid, self.rng.randrange(INTERVALS), version, lambda _: None)
 
+    @property
+    def size(self) -> int:
+        return len(self.processes)
+
     def begin(self) -> None:
-        """Start all of them."""
         for process in self.processes.values():
             process.read()
             process.later(self.rng.randrange(8), partial(self.tick, process))
@@ -200,27 +201,6 @@ class ShuffleWorld(Around[Process]):
 
     # To the end.
 
-    def run(self) -> ScheduleOutcome:
-        """Run the schedule to its end, or until an invariant breaks."""
-        try:
-            self.begin()
-            self.play()
-            self._end()
-        except (AssertionError, LookupError) as error:
-            self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
-        return ScheduleOutcome(
-            self.seed,
-            len(self.processes),
-            self.event_count,
-            dict(sorted(self.truth.tally.items())),
-            self.truth.broken,
-            self.told(),
-        )
-
-    def play(self) -> None:
-        """Play what is special about this schedule, up to the moment when nothing fails."""
-        raise NotImplementedError
-
     def go_on(self, until: int, over: Callable[[], bool] = lambda: False) -> None:
         """Let everything go on until *until*, or until it is *over*."""
         while self.truth.broken is None and self.next_at < until and not over():
@@ -234,7 +214,7 @@ class ShuffleWorld(Around[Process]):
         there = {each.member.me: each.disk for each in self.processes.values() if each.up}
         return {**there, STORE: self.store} if self.register.record.is_stored else there
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self.note("world", "nothing fails from here on")
         self.calm, self.lossy = True, False
         for process in self.processes.values():

@@ -6,5 +6,4 @@ A schedule is a function of its seed. `schedule.py` runs one schedule with the p
 `odds.py` draws how much goes wrong. `clients.py` has the clients that write and read, and
 `owners.py` what an owner keeps for them. `promises.py` says what clients were promised, `truth.py`
 what must hold besides, and `sweep.py` runs many schedules.
-`crashes.py` has small schedules without a fault, run again with a crash before each of their steps.
 """

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from ringpop_sim.state.journal.odds import PAUSE
 from ringpop_sim.state.journal.owners import SERVED, UNMET, AskedWrite
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
+    from ringpop_sim.state.journal.process import JournalSurroundings, Part
+    from ringpop_sim.state.journal.promises import Op
 
-    from ringpop_sim.state.journal.process import Part
-    from ringpop_sim.state.journal.promises import LogTruth, Op
-
-PAUSE: Final = 6
 TRIES_MAX: Final = 12
 LATE: Final = 0.3
 """The probability with which a copy of a write with a condition is on its way for long."""
@@ -50,34 +47,13 @@ class Habits:
         return replace(self, todo=todo, fickle=0.1, writes=False, pause=PAUSE)
 
 
-class ClientSurroundings(Protocol):
-    """What a client needs from its world."""
-
-    rng: random.Random
-
-    def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Call *what* after *delay*."""
-
-    def some_partition(self, client: int) -> int:
-        """Return the partition of the next request of the client with that number."""
-
-    def truth_of(self, partition: int) -> LogTruth:
-        """Return what is known of *partition*."""
-
-    def some_server(self, partition: int, client: int) -> Part | None:
-        """Return a node to send to; None means that the node that was tried does not answer."""
-
-    def note(self, who: str, what: object) -> None:
-        """Add *what* to the trace."""
-
-
 class LogClient:
     """Repeats a refused or unanswered request, with the same id, through another node.
 
     The client learns of a success only while it waits; the truth learns of every success.
     """
 
-    def __init__(self, world: ClientSurroundings, number: int, habits: Habits) -> None:
+    def __init__(self, world: JournalSurroundings, number: int, habits: Habits) -> None:
         self._world = world
         self._number = number
         self._habits = habits
@@ -109,7 +85,7 @@ class LogClient:
         self._reads = self._world.rng.random() < self._reads_share
         self._partition = self._world.some_partition(self._number)
         # Once for all attempts: whichever is answered must show what was sure before the first.
-        truth = self._world.truth_of(self._partition)
+        truth = self._world.truth.partitions[self._partition]
         self._began_with = truth.sure_count
         if not self._reads:
             truth.begins(self._op)
@@ -145,10 +121,10 @@ class LogClient:
 
     def _written(self, partition: int, op: Op, attempt: int, said: str) -> None:
         if said == SERVED:
-            self._world.truth_of(partition).acknowledges(op)
+            self._world.truth.partitions[partition].acknowledges(op)
         elif said == UNMET and attempt == self._attempt:
             # An answer to an older attempt says nothing: a later one may have taken effect.
-            self._world.truth_of(partition).refuses(op)
+            self._world.truth.partitions[partition].refuses(op)
         self._told(attempt, said)
 
     def _told(self, attempt: int, said: str) -> None:

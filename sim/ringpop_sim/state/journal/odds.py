@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from ringpop_sim.state.journal.clients import PAUSE
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
     from typing import Self
+
+PAUSE: Final = 6
+"""The most time between two requests of a client, as a rule."""
 
 
 @dataclass(slots=True)

@@ -13,32 +13,55 @@ from ringpop_py.state.journal.records import Group, Release
 from ringpop_py.state.journal.recovery import Recovery, Stage
 from ringpop_py.state.journal.sweep import Sweep
 from ringpop_sim.state.journal.owners import REFUSED, SERVED, Items, OwnerRequests, OwnerSnapshots
+from ringpop_sim.state.journal.sweep import ScheduleWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Protocol
 
     from ringpop_py.state.journal.asker import Asker
     from ringpop_py.state.journal.records import Claim, Record, Slot
+    from ringpop_sim.state.journal.odds import Odds
     from ringpop_sim.state.journal.owners import AskedWrite, Checkpoint, Done
     from ringpop_sim.state.journal.truth import PartitionTruth, Truth
 
-    class ProcessSurroundings(Protocol):
-        """What a process needs from its world."""
 
-        truth: Truth
+class JournalSurroundings(ScheduleWorld):
+    """What processes, clients, and the road to the store need from their world.
 
-        def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
-            """Send *request* to the store, which carries it out at some time."""
+    Attributes:
+        odds: how much goes wrong.
+    """
 
-        def may_take(self, claim: Claim) -> bool:
-            """Return whether a node believes that the owner with *claim* may be replaced."""
+    truth: Truth
+    odds: Odds
 
-        def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
-            """Call *what* as soon as *process* handles events, unless it crashes before."""
+    def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
+        """Send *request* to the store, which carries it out at some time."""
+        raise NotImplementedError
 
-        def note(self, who: str, what: object) -> None:
-            """Add *what* to the trace."""
+    def may_take(self, claim: Claim) -> bool:
+        """Return whether a node believes that the owner with *claim* may be replaced."""
+        raise NotImplementedError
+
+    def some_partition(self, client: int) -> int:
+        """Return the partition of the next request of the client with that number."""
+        raise NotImplementedError
+
+    def some_server(self, partition: int, client: int) -> Part | None:
+        """Return a node to send to; None means that the node that was tried does not answer."""
+        raise NotImplementedError
+
+    def crash_all(self) -> None:
+        """Crash all processes."""
+        raise NotImplementedError
+
+    def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
+        """Call *what* as soon as *process* handles events, unless it crashes before."""
+        if process.frozen_until > self.now:
+            wakes = process.frozen_until - self.now
+            self.after(wakes, partial(self.when_awake, process, what))
+        elif process.up:
+            what()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,7 +336,7 @@ class JournalProcess:
         journals: all journals that it has seen in claims.
     """
 
-    def __init__(self, world: ProcessSurroundings, name: str, life: int, part_count: int) -> None:
+    def __init__(self, world: JournalSurroundings, name: str, life: int, part_count: int) -> None:
         self.name = name
         self.label = f"{name}.{life}"
         self.world = world

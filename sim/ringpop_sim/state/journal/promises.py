@@ -5,6 +5,7 @@ Each invariant is checked as soon as it can be known, so a trace ends where it b
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -53,6 +54,23 @@ class PromiseBroken(Exception):
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(detail)
         self.broken = LogBroken(invariant, detail)
+
+
+class ScheduleVerdict:
+    """What is known of one schedule.
+
+    Attributes:
+        tally: how often what happened.
+        broken: the first violation.
+    """
+
+    def __init__(self) -> None:
+        self.tally: Counter[str] = Counter()
+        self.broken: LogBroken | None = None
+
+    def breaks(self, invariant: str, detail: str) -> None:
+        """Record that *invariant* does not hold; only the first violation is kept."""
+        self.broken = self.broken or LogBroken(invariant, detail)
 
 
 class LogTruth:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.records import Seal
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Collection, Iterable
 
     from ringpop_py.state.journal.records import Slot
-    from ringpop_sim.state.journal.odds import Odds
     from ringpop_sim.state.journal.owners import Checkpoint
-    from ringpop_sim.state.journal.process import Line
+    from ringpop_sim.state.journal.process import JournalSurroundings, Line
     from ringpop_sim.state.journal.shelf import Shelf
 
     Steps = Iterable[Callable[[], None]]
@@ -32,33 +30,6 @@ LONG_PAUSES: Final = 0.05
 """The share of long pauses between two steps; there are many lists on the way of a partition."""
 
 
-class RoadSurroundings(Protocol):
-    """What a road needs from its world."""
-
-    rng: random.Random
-    calm: bool
-    now: int
-
-    @property
-    def odds(self) -> Odds:
-        """How much goes wrong."""
-
-    def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Call *what* after *delay*."""
-
-    def lives(self, sender: Line) -> bool:
-        """Return whether *sender* has not crashed."""
-
-    def note(self, who: str, what: object) -> None:
-        """Add *what* to the trace."""
-
-    def lag(self, sender: Line) -> int:
-        """Return for how long the replies to *sender* are held up, from now on."""
-
-    def crash_all(self) -> None:
-        """Crash all processes."""
-
-
 class Road:
     """The road between processes and the store: requests arrive late, twice or not at all.
 
@@ -66,7 +37,7 @@ class Road:
         loses_next: whether the next deletion of slots also loses a checkpoint that covers them.
     """
 
-    def __init__(self, shelf: Shelf, world: RoadSurroundings) -> None:
+    def __init__(self, shelf: Shelf, world: JournalSurroundings) -> None:
         self.world = world
         self.shelf = shelf
         self.loses_next = False
@@ -159,7 +130,7 @@ class Road:
 
     def answer(self, sender: Line, request: fx.Request, reply: fx.Reply) -> None:
         """Deliver *reply* to *sender*, if that has not crashed."""
-        if self.world.lives(sender):
+        if sender.process.up:
             self.world.note(sender.label, (request.id, reply))
             sender.answered(request, reply)
 
@@ -180,7 +151,8 @@ class Road:
         Much can happen before an owner learns the outcome of its request.
         """
         owns = sender.online and isinstance(request, fx.PutSlot | fx.GetSlot)
-        return self.world.lag(sender) if owns else 0
+        lags = owns and not self.world.calm
+        return max(sender.process.lags_until - self.world.now, 0) if lags else 0
 
     # Operations that a store carries out in several steps, each at another moment.
 

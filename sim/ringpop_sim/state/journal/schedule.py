@@ -170,7 +170,7 @@ class Schedule(JournalWorld):
         self.after(1, partial(self._recall, line, request, fx.Found(known)))
 
     def _recall(self, line: Line, request: fx.Request, reply: fx.Reply) -> None:
-        if self.lives(line):
+        if line.process.up:
             line.answered(request, reply)
 
 

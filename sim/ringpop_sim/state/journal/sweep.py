@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_sim.heap import Heap
+from ringpop_sim.state.journal.promises import ERROR, PromiseBroken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ringpop_sim.state.journal.promises import LogBroken
+    from ringpop_sim.state.journal.promises import LogBroken, ScheduleVerdict
 
 FAILURES_KEPT: Final = 20
 CHUNK: Final = 50
@@ -36,21 +40,67 @@ class ScheduleOutcome:
     trace: tuple[str, ...] = ()
 
 
-class RunSchedule(Protocol):
-    """Runs one schedule; a function of a module, so that other processes can import it."""
+class ScheduleWorld(Heap):
+    """The world of one schedule; a subclass says what happens in it.
 
-    def __call__(
-        self, seed: int, nodes: int | None = None, *, traced: bool = False
-    ) -> ScheduleOutcome:
-        """Run the schedule of *seed*; without *nodes*, their number follows from the seed."""
+    Attributes:
+        truth: what has broken, and how often what happened.
+    """
+
+    truth: ScheduleVerdict
+
+    def __init__(self, seed: int, *, traced: bool) -> None:
+        super().__init__(traced=traced)
+        self.seed = seed
+        self.rng = random.Random(seed)
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Begin what goes on all the time."""
+
+    def play(self) -> None:
+        """Play what is special about this schedule, up to the moment when nothing fails."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Go on until all must be well, and check that."""
+        raise NotImplementedError
+
+    def counts(self) -> dict[str, int]:
+        """Return how often what happened."""
+        return dict(sorted(self.truth.tally.items()))
+
+    def run(self) -> ScheduleOutcome:
+        """Run the schedule to its end, or until an invariant breaks."""
+        try:
+            self.begin()
+            self.play()
+            self.end()
+        except PromiseBroken as error:
+            self.truth.breaks(*error.broken)
+        except Exception as error:  # noqa: BLE001 - nothing of the product may raise here
+            self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
+        counts, broken = self.counts(), self.truth.broken
+        return ScheduleOutcome(self.seed, self.size, self.event_count, counts, broken, self.told())
 
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """The schedules that are checked, and the invariants that must hold in each."""
+    """The schedules that are checked, and the invariants that must hold in each.
 
-    run: RunSchedule
+    Attributes:
+        run: runs the schedule of a seed, with a number of nodes or, if that is None, with one that
+            follows from the seed; a function of a module, so that other processes can import it.
+        count: returns how many there are in all with a number of nodes; None if without end.
+    """
+
+    run: Callable[..., ScheduleOutcome]
     invariants: Mapping[str, str]
+    count: Callable[[int | None], int] | None = None
 
     def sweep(
         self,
@@ -140,7 +190,7 @@ class SweepSummary:
 
 @contextmanager
 def _outcomes(
-    run: RunSchedule, seeds: range, nodes: int | None, jobs: int
+    run: Callable[..., ScheduleOutcome], seeds: range, nodes: int | None, jobs: int
 ) -> Iterator[Iterable[ScheduleOutcome]]:
     """Yield outcomes in the order of *seeds*, with any number of processes."""
     one = partial(run, nodes=nodes)

@@ -10,11 +10,10 @@ stands before it. Each invariant is checked as soon as it can be known.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.state.journal.records import ORIGIN, Group, Release, Seal, Slot
-from ringpop_sim.state.journal.promises import DAMAGED, FOLD, PROMISES, LogBroken, LogTruth
+from ringpop_sim.state.journal.promises import DAMAGED, FOLD, PROMISES, LogTruth, ScheduleVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -186,27 +185,20 @@ class PartitionTruth(LogTruth):
             self.compare(process, str(tuple(position)), count, fold)
 
 
-class Truth:
+class Truth(ScheduleVerdict):
     """All journals and partitions as they really are.
 
     Attributes:
         partitions: by number.
-        tally: how often what happened.
-        broken: the first violation.
         harmed: whether something in the store was damaged or lost.
     """
 
     def __init__(self, partition_count: int) -> None:
+        super().__init__()
         self.partitions = [PartitionTruth(self, number) for number in range(partition_count)]
-        self.tally: Counter[str] = Counter()
-        self.broken: LogBroken | None = None
         self.harmed = False
         self._journals: dict[str, JournalTruth] = {}
         self._refused: list[tuple[str, int, Group]] = []
-
-    def breaks(self, invariant: str, detail: str) -> None:
-        """Record that *invariant* does not hold; only the first violation is kept."""
-        self.broken = self.broken or LogBroken(invariant, detail)
 
     def journal(self, name: str) -> JournalTruth:
         """Return the journal *name*."""

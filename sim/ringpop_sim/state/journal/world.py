@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.state.journal.recovery import Stage
-from ringpop_sim.heap import Heap
 from ringpop_sim.state.journal.clients import Habits, LogClient
 from ringpop_sim.state.journal.odds import Odds
 from ringpop_sim.state.journal.owners import SERVED, AskedWrite
-from ringpop_sim.state.journal.process import JournalProcess
-from ringpop_sim.state.journal.promises import ERROR, LIVE, REST
+from ringpop_sim.state.journal.process import JournalProcess, JournalSurroundings
+from ringpop_sim.state.journal.promises import LIVE, REST
 from ringpop_sim.state.journal.road import Road
 from ringpop_sim.state.journal.shelf import Shelf
-from ringpop_sim.state.journal.sweep import ScheduleOutcome
 from ringpop_sim.state.journal.truth import Truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.state.journal import effects as fx
     from ringpop_py.state.journal.records import Claim
     from ringpop_sim.state.journal.owners import Checkpoint
     from ringpop_sim.state.journal.process import Line, Part
     from ringpop_sim.state.journal.promises import Op
-    from ringpop_sim.state.journal.truth import PartitionTruth
 
 READERS: Final = 2
 """How many of the clients only read."""
@@ -54,7 +48,7 @@ class Node:
     desired: list[int] = field(default_factory=list)
 
 
-class JournalWorld(Heap):
+class JournalWorld(JournalSurroundings):
     """The world of a schedule; a subclass says what happens in it.
 
     Attributes:
@@ -71,15 +65,13 @@ class JournalWorld(Heap):
         *,
         traced: bool = False,
     ) -> None:
-        super().__init__(traced=traced)
-        self.rng = random.Random(seed)
+        super().__init__(seed, traced=traced)
         self.truth = Truth(partitions)
         self.odds = Odds.drawn(self.rng)
         self.road = Road(Shelf(self.truth, self.rng), self)
         self.desired = [number % nodes for number in range(partitions)]
         names = "abcdefghijklmnopqrstuvwxyz"[:nodes]
         self.nodes = [Node(name, desired=[*self.desired]) for name in names]
-        self._seed = seed
         habits = Habits(self.odds.patience, pause=self.odds.pause, back_off=BACK_OFF)
         habits = replace(habits, conditions=seed % 4 == 3)  # noqa: PLR2004 - a share
         self.clients = [
@@ -91,28 +83,15 @@ class JournalWorld(Heap):
         self._probe_count = 0
         self._resting = False
 
-    def run(self) -> ScheduleOutcome:
-        """Run the schedule to its end, or until an invariant breaks."""
-        try:
-            self.play()
-            self._end()
-        except (AssertionError, LookupError) as error:
-            self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
-        tally, partitions = self.truth.tally, self.truth.partitions
-        tally["unmet"] = sum(len(partition.unmet) for partition in partitions)
-        tally["operations"] = sum(len(partition.items) for partition in partitions)
-        return ScheduleOutcome(
-            self._seed,
-            len(self.nodes),
-            self.event_count,
-            dict(sorted(tally.items())),
-            self.truth.broken,
-            self.told(),
-        )
+    @property
+    def size(self) -> int:
+        return len(self.nodes)
 
-    def play(self) -> None:
-        """Play what is special about this schedule, up to the moment when nothing fails."""
-        raise NotImplementedError
+    def counts(self) -> dict[str, int]:
+        partitions = self.truth.partitions
+        unmet = sum(len(partition.unmet) for partition in partitions)
+        operations = sum(len(partition.items) for partition in partitions)
+        return {**super().counts(), "unmet": unmet, "operations": operations}
 
     def act(self, part: Part) -> None:
         """Do what a node does for *part* on its own when nothing fails."""
@@ -126,7 +105,7 @@ class JournalWorld(Heap):
 
     # The end.
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self.calm = True
         self.note("world", "nothing fails from here on")
         if self.truth.harmed:
@@ -264,36 +243,20 @@ class JournalWorld(Heap):
             if node.process is not None:
                 self.crash(node, node.process)
 
-    def lives(self, sender: Line) -> bool:
-        return sender.process.up
-
-    def lag(self, sender: Line) -> int:
-        return 0 if self.calm else max(sender.process.lags_until - self.now, 0)
-
-    def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
-        if process.frozen_until > self.now:
-            wakes = process.frozen_until - self.now
-            self.after(wakes, partial(self.when_awake, process, what))
-        elif process.up:
-            what()
-
     def may_take(self, claim: Claim) -> bool:
-        """See `ProcessSurroundings`. In the calm, no seal takes a journal from a live node."""
+        """See `JournalSurroundings`. In the calm, no seal takes a journal from a live node."""
         return not any(
             node.process is not None and node.process.journal.name == claim.journal
             for node in self.nodes
         )
 
     def some_partition(self, client: int) -> int:
-        """See `ClientSurroundings`. Readers keep to one, where they find replaced owners."""
+        """See `JournalSurroundings`. Readers keep to one, where they find replaced owners."""
         loyal = client < READERS and self.rng.random() < 0.8  # noqa: PLR2004 - a share
         return 0 if loyal else int(self.rng.random() * len(self.desired))
 
-    def truth_of(self, partition: int) -> PartitionTruth:
-        return self.truth.partitions[partition]
-
     def some_server(self, partition: int, client: int) -> Part | None:
-        """See `ClientSurroundings`. Mostly writers know the newest owner, and readers any.
+        """See `JournalSurroundings`. Mostly writers know the newest owner, and readers any.
 
         So there are reads where owners were replaced, and do not find out by writing.
         """

@@ -106,13 +106,11 @@ class MailRequest(DaemonRequest):
 
     @property
     def errand(self) -> str:
-        """See `DaemonRequest`."""
         return f"{self.message} to {self.keys[0]}"
 
     async def carry_out(
         self, keyspace: Keyspace | AsyncKeyspaceClient, named: dict[str, Any]
     ) -> list[Any]:
-        """See `DaemonRequest`."""
         key = self.keys[0].removeprefix(f"{KIND}/")
         actors: Any = self.process.actors
         if isinstance(keyspace, AsyncKeyspaceClient):

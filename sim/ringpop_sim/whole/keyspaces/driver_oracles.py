@@ -1,12 +1,5 @@
 """W1 to W6: what must hold of whole daemons, beside what holds of keyspaces (K1 to K13).
 
-- W1: nobody looks at the state of a partition that this node has given up.
-- W2: a request ends by its deadline, wherever it is served.
-- W3: after a time without faults, each request succeeds at once.
-- W4: no partition is unserved for longer than the plan permits.
-- W5: at rest nothing is left over: no call after its deadline, no task of a request, no job.
-- W6: an actor has one message at a time, at a member that has its partition.
-
 Lost wake-ups, forgotten waiters and answers that reach the wrong task all end in one of these.
 """
 
@@ -26,13 +19,12 @@ from ringpop_sim.plans.plan import FOR_EVER, Crash, Drain, Leave, Rebalance, Sta
 from ringpop_sim.units import ms, s, seconds
 from ringpop_sim.whole.actors import KIND, ListKeeper
 from ringpop_sim.whole.cluster import Daemon
-from ringpop_sim.whole.keyspaces.oracle import Hindered, KeyspaceOracle
+from ringpop_sim.whole.keyspaces.oracle import HinderedCheck, KeyspaceOracle
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ringpop_sim.plans.plan import Operation
     from ringpop_sim.whole.keyspaces.clients import DaemonClients, DaemonRequest
     from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
     from ringpop_sim.world.world import World
@@ -76,7 +68,7 @@ class NothingReadAfterwards(KeyspaceOracle):
         return looks
 
 
-class RequestsInTime(KeyspaceOracle):
+class RequestsInTime(HinderedCheck, KeyspaceOracle):
     """W2: a request ends by its deadline, unless something hindered the daemon that it was sent to.
 
     K6 finds those that never end; here is where one ends late.
@@ -86,18 +78,11 @@ class RequestsInTime(KeyspaceOracle):
 
     def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
         super().__init__(world, shares, clients)
-        self._hindered = Hindered(world, by_store=False)
         clients.on_end.append(self._ended)
-
-    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.began(operation, nodes)
-
-    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.ended(operation, nodes)
 
     def _ended(self, request: DaemonRequest, _results: Sequence[Any]) -> None:
         daemon = request.process
-        well_since = self._hindered.well_since(daemon.number)
+        well_since = self.well_since(daemon.number)
         if not request.outside and (well_since is None or well_since > request.sent_at):
             return
         took_us = self.world.now - request.sent_at

@@ -15,7 +15,7 @@ from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.keyed import KeyedState
 from ringpop_sim.units import s, seconds
 from ringpop_sim.whole.cluster import INTERVAL_US
-from ringpop_sim.whole.keyspaces.oracle import Hindered, KeyspaceOracle
+from ringpop_sim.whole.keyspaces.oracle import HinderedCheck, KeyspaceOracle
 from ringpop_sim.whole.stage.surroundings import LOOK_US, SWEEP_US, TRIM_US
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ REQUESTS_MAX: Final = 100_000
 ends."""
 
 
-class FencedComeBack(KeyspaceOracle):
+class FencedComeBack(HinderedCheck, KeyspaceOracle):
     """K10: durable: a node whose journal was sealed has each of its partitions back in a second.
 
     Or it knows which node has claimed the partition instead. It makes no difference whether the
@@ -49,17 +49,11 @@ class FencedComeBack(KeyspaceOracle):
     """
 
     invariants: ClassVar = ("K10",)
+    BY_STORE = True
 
     def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
         super().__init__(world, shares, clients)
         self._fenced: dict[tuple[Process, int], tuple[DaemonShare, int]] = {}
-        self._hindered = Hindered(world, by_store=True)
-
-    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.began(operation, nodes)
-
-    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.ended(operation, nodes)
 
     def told(self, share: DaemonShare, fact: fx.Fact) -> None:
         if isinstance(fact, fx.Fenced):
@@ -77,7 +71,7 @@ class FencedComeBack(KeyspaceOracle):
                 self._look(share, number, fenced_at)
 
     def _look(self, share: DaemonShare, number: int, fenced_at: int) -> None:
-        plan, well_since = self.shares.plan, self._hindered.well_since(share.number)
+        plan, well_since = self.shares.plan, self.well_since(share.number)
         if well_since is None:
             return
         bound_us = BACK_US + 4 * (plan.store_read_us + plan.store_write_us)

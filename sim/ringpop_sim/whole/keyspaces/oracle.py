@@ -1,9 +1,9 @@
-"""The base class of the oracles of keyspaces, and which nodes are hindered."""
+"""The base class of the oracles of keyspaces, and of those that know which nodes are hindered."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Clock, Crash, FailStore, Pause, Slow, Stop
@@ -31,33 +31,32 @@ class KeyspaceOracle(Check, ShareWatcher):
         shares.watchers.append(self)
 
 
-class Hindered:
-    """Which nodes of *world* cannot act in time at present, and since when the others can.
+class HinderedCheck(Check):
+    """A check that knows which nodes cannot act in time at present, and since when the others can.
 
-    Args:
-        by_store: whether a store that fails hinders the nodes for which it fails.
+    Attributes:
+        BY_STORE: whether a store that fails hinders the nodes for which it fails.
     """
 
-    def __init__(self, world: World, *, by_store: bool) -> None:
-        self._world = world
-        self._by_store = by_store
+    BY_STORE: ClassVar[bool] = False
+
+    def __init__(self, world: World, *more: Any) -> None:
+        super().__init__(world, *more)
         self._active: Counter[int] = Counter()
         self._well_since: dict[int, int] = {}
 
-    def began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        """Note that *operation* affects *nodes* from now on."""
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
         for node in self._concerned(operation, nodes):
             self._active[node] += 1
 
-    def ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        """Note that *operation* no longer affects *nodes*."""
+    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
         for node in self._concerned(operation, nodes):
             self._active[node] -= 1
-            self._well_since[node] = self._world.now
+            self._well_since[node] = self.world.now
 
     def _concerned(self, operation: Operation, nodes: Sequence[int]) -> Sequence[int]:
-        if isinstance(operation, FailStore) and self._by_store:
-            return nodes or range(self._world.plan.nodes)
+        if isinstance(operation, FailStore) and self.BY_STORE:
+            return nodes or range(self.world.plan.nodes)
         return nodes if isinstance(operation, HINDERS) else ()
 
     def well_since(self, node: int) -> int | None:

@@ -11,13 +11,10 @@ from ringpop_sim.linear import TooManyOrders, check, made_certain
 from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
 from ringpop_sim.units import s, seconds
 from ringpop_sim.whole.keyspaces.journal_oracles import JOURNAL_ORACLES
-from ringpop_sim.whole.keyspaces.oracle import Hindered, KeyspaceOracle
+from ringpop_sim.whole.keyspaces.oracle import HinderedCheck, KeyspaceOracle
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ringpop_sim.plans.plan import Operation
     from ringpop_sim.whole.keyspaces.clients import DaemonClients
     from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
     from ringpop_sim.world.world import World
@@ -184,26 +181,16 @@ class ServedAgain(KeyspaceOracle):
             )
 
 
-class RequestsOfKeysEnd(KeyspaceOracle):
+class RequestsOfKeysEnd(HinderedCheck, KeyspaceOracle):
     """K6: a request ends at its deadline at the latest, or with the member that sent it."""
 
     invariants: ClassVar = ("K6",)
-
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
-        self._hindered = Hindered(world, by_store=False)
-
-    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.began(operation, nodes)
-
-    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        self._hindered.ended(operation, nodes)
 
     def finish(self) -> None:
         bound_us = self.clients.plan.timeout_us + self.shares.plan.wait_us + LATE_US
         for request in self.clients.open:
             process = request.process
-            well_since = self._hindered.well_since(process.number)
+            well_since = self.well_since(process.number)
             sound = process.life is Life.RUNNING and well_since is not None
             began_at = request.began_at
             if sound and not request.outside:

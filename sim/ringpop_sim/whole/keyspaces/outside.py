@@ -90,14 +90,12 @@ class _AnyioStream:
         return SimpleNamespace(setsockopt=lambda *_: None, stream=self._stream)
 
     async def send(self, data: bytes) -> None:
-        """See `anyio.abc.ByteSendStream`."""
         view = memoryview(data)
         with _as_anyio():
             while view:
                 view = view[await self._stream.send_some(view) :]
 
     async def receive(self, _bytes_max: int = 65_536) -> bytes:
-        """See `anyio.abc.ByteReceiveStream`."""
         with _as_anyio():
             data = await self._stream.receive()
         if not data:

@@ -25,7 +25,6 @@ from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.partition.desk import Desk, WriteJob
 from ringpop_py.state.partition.record import Came, CameBack, JournalLost, Replaces
 from ringpop_py.state.placement import duties
-from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.tasks import Worker
 from ringpop_sim.checks import Check
@@ -86,7 +85,7 @@ class DaemonShare:
 
     @property
     def under_way(self) -> dict[str, int]:
-        """How much of each kind has begun and not ended; see `runs.rest`."""
+        """How much of each kind has begun and not ended."""
         found = dict(self.steward.under_way)
         if self.process.keyspace is not None:
             found["messages of actors"] = self.process.keyspace.stage.under_way
@@ -147,6 +146,10 @@ class DaemonShares(Check):
         true = shares[0].table.owners() == tuple([name for _, name in served])
         return same and true and not any(share.steward.coming for share in shares)
 
+    def under_way(self) -> list[tuple[str, dict[str, int]]]:
+        """Return how much of each kind has begun and not ended, by daemon; see `runs.rest`."""
+        return [(share.name, share.under_way) for share in self]
+
     # Hooks of the world.
 
     def ended(self, process: Process) -> None:
@@ -185,7 +188,7 @@ class DaemonShares(Check):
             fact = await trim(writer)
             share = self._shares.get(self.cluster.current)
             if share is not None and share.is_durable and share.writer is writer:
-                self.told(share, fact)
+                self.report(ShareWatcher.told, share, fact)
             return fact
 
         def watched(begin: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -250,11 +253,11 @@ class DaemonShares(Check):
             case CameBack(part, epoch):
                 self.serves_again(share, part.number, epoch)
             case Replaces(number, claim):
-                self.replaces(share, number, claim)
+                self.report(ShareWatcher.replaces, share, number, claim)
             case fx.Reclaimed() | fx.Lost() | fx.Sealed():
-                self.told(share, task)
+                self.report(ShareWatcher.told, share, task)
             case JournalLost(fact):
-                self.told(share, fact)
+                self.report(ShareWatcher.told, share, fact)
             case duties.Serve(number, epoch) if not share.is_durable:
                 self.serves(share, number, epoch)
             case _:
@@ -270,7 +273,8 @@ class DaemonShares(Check):
         for job in desk._in_hand:
             if isinstance(job, WriteJob):
                 number = job.partition.number
-                self.acknowledged(share, number, share.journal.held[number].epoch)
+                epoch = share.journal.held[number].epoch
+                self.report(ShareWatcher.acknowledged, share, number, epoch)
 
     def forget(self) -> None:
         """Free what daemons have."""
@@ -284,33 +288,19 @@ class DaemonShares(Check):
                 self.members_max = max(self.members_max, len(share.owners()))
 
     def serves(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* serves a partition from now on."""
         self._look()
         self.moves_count += 1
         self.moved_at = self.world.now
-        for watcher in self.watchers:
-            watcher.serves(share, number, epoch)
+        self.report(ShareWatcher.serves, share, number, epoch)
 
     def serves_again(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* serves a partition again, which it has claimed again after a fence."""
         self.moved_at = self.world.now
-        for watcher in self.watchers:
-            watcher.serves_again(share, number, epoch)
+        self.report(ShareWatcher.serves_again, share, number, epoch)
 
-    def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* is about to acknowledge writes of a partition in *epoch*."""
+    def report(self, hook: Callable[..., None], share: DaemonShare, *what: object) -> None:
+        """Call *hook*, one of `ShareWatcher`, of all watchers."""
         for watcher in self.watchers:
-            watcher.acknowledged(share, number, epoch)
-
-    def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
-        """*share* is about to replace the owner that made *claim* of a partition."""
-        for watcher in self.watchers:
-            watcher.replaces(share, number, claim)
-
-    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
-        """The journal of *share* has reported *fact*."""
-        for watcher in self.watchers:
-            watcher.told(share, fact)
+            getattr(watcher, hook.__name__)(share, *what)
 
 
 class ShareWatcher:
@@ -328,7 +318,7 @@ class ShareWatcher:
         """*share* serves a partition again, which it has claimed again after a fence."""
 
     def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
-        """*share* acknowledges writes of a partition in *epoch*."""
+        """*share* is about to acknowledge writes of a partition in *epoch*."""
 
     def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
         """*share* is about to replace the owner that made *claim* of a partition."""
@@ -342,6 +332,7 @@ class StoreView:
 
     def __init__(self, cluster: WholeCluster) -> None:
         self.may_give_up = cluster.store.may_give_up
+        self._kept = cluster.store.kept
         self._objects = cluster.store.objects
         self._keys = KeyspaceKeys(CLUSTER, KEYSPACE, GENERATION)
 
@@ -363,6 +354,4 @@ class StoreView:
 
     def perform(self, request: fx.Request) -> fx.Reply:
         """Return the store's reply to *request*, which changes nothing."""
-        store = MemoryStore()
-        store._values = self._objects
-        return JournalStore(self._keys, Worker(store, 1)).perform_now(request)
+        return JournalStore(self._keys, Worker(self._kept, 1)).perform_now(request)

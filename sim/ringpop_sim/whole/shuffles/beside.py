@@ -93,19 +93,16 @@ class ShuffleProcess(program.Parent):
     # For the daemon.
 
     async def receive_some(self, _bytes_max: int) -> bytes:
-        """See `trio.abc.ReceiveStream`."""
         while not self._said and self.returncode is None:
             await self._waiter.wait()
         said, self._said = b"".join(self._said), []
         return said
 
     async def wait(self) -> None:
-        """See `trio.Process`."""
         while self.returncode is None:
             await self._waiter.wait()
 
     def kill(self) -> None:
-        """See `trio.Process`."""
         self.body.kill()
 
     async def aclose(self) -> None:
@@ -120,12 +117,10 @@ class ShuffleProcess(program.Parent):
     # For the process.
 
     def hear(self, line: str) -> None:
-        """See `Parent`."""
         self._said.append(f"{line}\n".encode())
         self._waiter.wake()
 
     async def end(self, scope: trio.CancelScope) -> None:
-        """See `Parent`."""
         while not self._is_let_go:
             await self._ender.wait()
         scope.cancel()

@@ -30,18 +30,15 @@ class Sockets:
         self._ports_count = 0
 
     async def open_tcp_listeners(self, _port: int, *, host: str) -> list[_TrioListener]:
-        """See trio."""
         self._ports_count += 1
         address = Address(host, PORT_MIN + self._ports_count)
         (found,) = await self._network().listen(address)
         return [_TrioListener(found, address)]
 
     async def open_tcp_stream(self, host: str, port: int) -> TrioStream:
-        """See trio."""
         return TrioStream(await self._network().connect(Address(host, port), origin=None))
 
     def create_connection(self, peer: Address, timeout: float) -> ThreadSocket:
-        """See `socket.create_connection`."""
         return ThreadSocket(self._network().connect_in_thread(peer, timeout))
 
 
@@ -88,27 +85,23 @@ class TrioStream:
         self._stream = stream
 
     def getpeername(self) -> tuple[str, int]:
-        """See `socket.socket`."""
         return self._stream.remote_host, 0
 
     def setsockopt(self, *_: object) -> None:
         """Do nothing."""
 
     async def recv_into(self, view: memoryview) -> int:
-        """See trio."""
         await trio.lowlevel.checkpoint()
         while (count := self._pieces.into(view)) is None:
             await self._stream.reader.wait()
         return count
 
     async def send_all(self, data: Bytes) -> None:
-        """See trio."""
         view = memoryview(data)
         while view:
             view = view[await self._stream.send_some(view) :]
 
     async def aclose(self) -> None:
-        """See trio."""
         self._stream.close()
         await trio.lowlevel.checkpoint()
 
@@ -122,14 +115,12 @@ class ThreadSocket:
         self._timeout_s: float | None = None
 
     def settimeout(self, timeout_s: float) -> None:
-        """See `socket.socket`."""
         self._timeout_s = timeout_s
 
     def setsockopt(self, *_: object) -> None:
         """Do nothing."""
 
     def recv_into(self, view: memoryview) -> int:
-        """See `socket.socket`."""
         with _as_system():
             while (count := self._pieces.into(view)) is None:
                 if self._timeout_s == 0:
@@ -138,12 +129,10 @@ class ThreadSocket:
         return count
 
     def recv(self, size: int) -> bytes:
-        """See `socket.socket`."""
         found = bytearray(size)
         return bytes(found[: self.recv_into(memoryview(found))])
 
     def sendall(self, data: Bytes) -> None:
-        """See `socket.socket`."""
         view = memoryview(data)
         with _as_system():
             while view:
@@ -153,7 +142,6 @@ class ThreadSocket:
                     self._stream.writer.wait(self._timeout_s)
 
     def close(self) -> None:
-        """See `socket.socket`."""
         self._stream.close()
 
 

@@ -179,15 +179,12 @@ class SharedPath(PurePosixPath):
     folder: ClassVar[SharedFolder]
 
     def is_file(self) -> bool:
-        """See `Path`."""
         return str(self) in self.folder.files
 
     def is_dir(self) -> bool:
-        """See `Path`."""
         return True
 
     def iterdir(self) -> list[Self]:
-        """See `Path`."""
         return [path for path in self.glob("*") if path.parent == self]
 
     def glob(self, pattern: str) -> list[Self]:
@@ -195,9 +192,7 @@ class SharedPath(PurePosixPath):
         return [type(self)(path) for path in self.folder.files if fnmatchcase(path, pattern)]
 
     def open(self, _mode: str) -> BinaryIO:
-        """See `Path`."""
         return self.folder.open(str(self))
 
     def stat(self) -> Any:
-        """See `Path`."""
         return self.folder.look(str(self)).stat()

@@ -78,12 +78,10 @@ class OrderedCancelStatus(scheduler.CancelStatus):
 
     @property
     def children(self) -> Any:
-        """See `CancelStatus`."""
         return tuple(self._children)
 
     @property
     def tasks(self) -> Any:
-        """See `CancelStatus`."""
         return tuple(self._tasks)
 
 
@@ -160,11 +158,9 @@ class ProcessClock(trio.abc.Clock):
         """Do nothing: it runs."""
 
     def current_time(self) -> float:
-        """See `trio.abc.Clock`."""
         return self.now_us / s
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """See `trio.abc.Clock`."""
         return deadline - self.current_time()
 
 

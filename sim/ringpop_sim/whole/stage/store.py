@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import greenlet
 import xxhash
 
 from ringpop_py.base.errors import StoreFull, StoreRefused, StoreUnavailable
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.stores.store import checked_key, checked_prefix
 from ringpop_sim.units import ms, s
 from ringpop_sim.whole.stage.scheduling import STORED
@@ -39,12 +40,14 @@ class SharedObjects:
     """The objects of the store, and how calls for them fare.
 
     Attributes:
+        kept: the store that has them, without faults of its own.
         objects: their values, by key.
     """
 
     def __init__(self, world: Processes, threads: Threads, plan: KeyspacePlan) -> None:
         self.world = world
-        self.objects: dict[str, bytes] = {}
+        self.kept = MemoryStore()
+        self.objects = self.kept._values
         self._threads = threads
         self._rng = random.Random(f"store {world.seed}")
         self._faults: list[FailStore] = []
@@ -151,39 +154,18 @@ class SimulatedStore:
         self._node = node
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
-        """See `Store`."""
-        kept = bytes(value)
-
-        def put() -> bool:
-            objects = self._shared.objects
-            if key in objects:
-                return False
-            objects[key] = kept
-            return True
-
-        return self._call("put", checked_key(key), put)
+        store, kept = self._shared.kept, bytes(value)
+        return self._call("put", checked_key(key), lambda: store.put_if_absent(key, kept))
 
     def get(self, key: str) -> bytes | None:
-        """See `Store`."""
-        return self._call("get", checked_key(key), lambda: self._shared.objects.get(key))
+        return self._call("get", checked_key(key), lambda: self._shared.kept.get(key))
 
     def list(self, prefix: str) -> list[str]:
-        """See `Store`."""
-
-        def found() -> list[Any]:
-            return sorted(key for key in self._shared.objects if key.startswith(prefix))
-
-        return self._call("list", checked_prefix(prefix), found)
+        return self._call("list", checked_prefix(prefix), lambda: self._shared.kept.list(prefix))
 
     def delete(self, keys: Sequence[str]) -> None:
-        """See `Store`."""
         gone = [checked_key(key) for key in keys]
-
-        def delete() -> None:
-            for key in gone:
-                self._shared.objects.pop(key, None)
-
-        self._call("delete", ",".join(gone), delete)
+        self._call("delete", ",".join(gone), lambda: self._shared.kept.delete(gone))
 
     def close(self) -> None:
         """See `Store`."""

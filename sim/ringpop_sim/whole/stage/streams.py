@@ -87,14 +87,12 @@ class SimulatedNetwork:
         self._machine = machine
 
     async def listen(self, address: Address) -> list[Listener]:
-        """See `Network`."""
         await trio.lowlevel.checkpoint()
         if address in self._links.listeners:
             raise _error(errno.EADDRINUSE)
         return [SimulatedListener(self._links, self._process, self._machine, address)]
 
     async def connect(self, to: Address, *, origin: Address | None) -> SimulatedStream:
-        """See `Network`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         slot = TaskSlot(self._process)
         self._begin(slot, to, origin)
@@ -188,7 +186,6 @@ class SimulatedListener:
         self._slot.wake()
 
     async def accept(self) -> SimulatedStream:
-        """See `Listener`."""
         await trio.lowlevel.checkpoint()
         while not self.backlog:
             if self._is_closed:
@@ -197,7 +194,6 @@ class SimulatedListener:
         return self.backlog.popleft()
 
     def close(self) -> None:
-        """See `Listener`."""
         if self._is_closed or not self.process.alive:
             return
         self._is_closed = True
@@ -333,7 +329,6 @@ class SimulatedStream:
     # For the process.
 
     async def receive(self) -> bytes:
-        """See `Stream`."""
         await trio.lowlevel.checkpoint()
         while (found := self.receive_nowait()) is None:
             await self.reader.wait()
@@ -371,7 +366,6 @@ class SimulatedStream:
         return bool(self._arrived) or self._end is not StreamEnd.NOT_YET
 
     def send_nowait(self, data: bytes | memoryview) -> int:
-        """See `Stream`."""
         if not self.process.alive:
             return len(data)
         if self._is_closed:
@@ -386,19 +380,16 @@ class SimulatedStream:
         return len(piece)
 
     async def send_some(self, data: memoryview) -> int:
-        """See `Stream`."""
         await trio.lowlevel.checkpoint()
         while not (sent := self.send_nowait(data)):
             await self.writer.wait()
         return sent
 
     def end_sending(self) -> None:
-        """See `Stream`."""
         if self.process.alive:
             self.way.end(reset=False)
 
     def close(self) -> None:
-        """See `Stream`."""
         if self.process.alive and not self._is_closed:
             self._is_closed = True
             self._let_go()

@@ -51,16 +51,13 @@ class Threads:
     def Thread(  # noqa: N802 - as `threading` has it
         self, target: Callable[..., object], args: Sequence[Any] = (), *, daemon: bool = False
     ) -> _Thread:
-        """See `threading.Thread`."""
         assert daemon, "a process would wait for this thread at its end"
         return _Thread(self.current_process, lambda: target(*args))
 
     def Lock(self) -> _Lock:  # noqa: N802
-        """See `threading.Lock`."""
         return _Lock(self)
 
     def SimpleQueue(self) -> _Queue[Any]:  # noqa: N802
-        """See `queue.SimpleQueue`."""
         return _Queue(self)
 
     async def run_sync(
@@ -70,7 +67,6 @@ class Threads:
         abandon_on_cancel: bool = False,
         limiter: trio.CapacityLimiter | None = None,
     ) -> T:
-        """See `trio.to_thread.run_sync`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         process = self.current_process
         slot = TaskSlot(process)
@@ -98,14 +94,12 @@ class Threads:
             result.slot.wake(await acapture(result.function, *result.args))
 
     def run_in_task(self, function: Callable[..., Awaitable[Any]], *args: object) -> Any:
-        """See `trio.from_thread.run`."""
         slot = ThreadSlot(self.current_process)
         request = _Request(function, args, slot)
         self._world.after(0, self._hosts[greenlet.getcurrent()].wake, Value(request))
         return slot.wait()
 
     def sleep(self, duration_s: float) -> None:
-        """See `time.sleep`."""
         with suppress(TimeoutError):
             ThreadSlot(self.current_process).wait(duration_s)
 
