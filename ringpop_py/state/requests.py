@@ -14,7 +14,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
-from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.base.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode, replace
@@ -38,7 +38,7 @@ from ringpop_py.base.values.requests import (
     ScanRequest,
     repeated,
 )
-from ringpop_py.state.table.conditions import conditional_on
+from ringpop_py.state.table.conditions import KEEP, conditional_on
 from ringpop_py.state.table.due import at_ms_of, expiring
 from ringpop_py.state.table.operation_ids import named_write
 
@@ -101,6 +101,15 @@ class Writer:
         # No other thread comes between: all of it happens in one call in C.
         assert numbers[-1] - numbers[0] == len(numbers) - 1
         return WriteRun(source, numbers[0], changes, offsets)
+
+    def whole(
+        self, number: int, changes: Sequence[Change], operation_id: str | OperationId | None
+    ) -> Write:
+        """Return one write of *changes* to partition *number*. Raises BadOperation."""
+        if operation_id is not None:
+            return named_write(operation_id, tuple(changes))
+        (write,) = self.writes(number, changes[:1], None)
+        return replace(write, changes=tuple(changes))
 
 
 class MailIds:
@@ -253,6 +262,51 @@ def changes_in(
         if not isinstance(change.aggregation, str):
             raise wrong("operation", "text", change.aggregation)
     return _sendable(wanted)
+
+
+def transaction_of(
+    changes: Iterable[Change | tuple[str, str, Value]],
+    if_tags: Mapping[str, str | None],
+    placing: Placing,
+) -> tuple[int, list[Change]]:
+    """Return the partition of a transaction, and its changes: first its conditions, in order.
+
+    Raises:
+        ConfigError: they are not changes, or not of one partition.
+        BadOperation: a key is too long to be sent.
+    """
+    checked_kind(if_tags, Mapping, "if_tags", "a map")
+    wanted = changes_in(changes, None)
+    if not wanted:
+        raise ConfigError("a transaction has one change or more")
+    checks = []
+    for key, tag in if_tags.items():
+        if tag is not None:
+            checked_text(tag, "a tag of if_tags")
+        held = conditional_on(KEEP, None, tag, if_absent=tag is None)
+        checks.append(Change(checked_text(key, "key"), *held))
+    keys = [change.key for change in (*checks, *wanted)]
+    numbers = placing.partitions_of(keys)
+    for key, number in zip(keys, numbers, strict=True):
+        if number != numbers[0]:
+            hint = (
+                "give them a common hash tag, such as {tag}/cart and {tag}/orders"
+                if placing.hash_tags
+                else "only a keyspace with hash_tags=True can say that keys share one"
+            )
+            raise ConfigError(
+                f"the keys of a transaction are of one partition: {keys[0]!r} is in"
+                f" {numbers[0]}, {key!r} in {number}; {hint}"
+            )
+    return numbers[0], [*_sendable(checks), *wanted]
+
+
+def values_of(result: Any, checks_count: int) -> list[Value]:  # noqa: ANN401 - of a part
+    """Return the values after a transaction with so many conditions. Raises KeyspaceError."""
+    outcome = result if isinstance(result, KeyspaceError) else result[0]
+    if isinstance(outcome, KeyspaceError):
+        raise outcome
+    return list(outcome.values[checks_count:])
 
 
 def _sendable(changes: list[Change]) -> list[Change]:

@@ -38,6 +38,8 @@ from ringpop_py.state.requests import (
     scan_of,
     scattered,
     seconds_left,
+    transaction_of,
+    values_of,
 )
 
 if TYPE_CHECKING:
@@ -212,6 +214,27 @@ class AsyncKeyspaceClient(AsyncClosing):
         if isinstance(outcome, KeyspaceError):
             raise outcome
         return outcome.values[0]
+
+    async def transaction(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        if_tags: Mapping[str, str | None] | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Value]:
+        """Make *changes* of keys of one partition, all or none; see `Keyspace.transaction`."""
+        given, conditions = list(changes), dict(if_tags or {})
+
+        async def write(deadline: float) -> list[Value]:
+            keyspace = await self.dispatcher.described(deadline)
+            number, wanted = transaction_of(given, conditions, keyspace.placing)
+            write = self._writer.whole(number, wanted, operation_id)
+            request = WritesOf(self.name, keyspace.generation, {number: [write]})
+            results = known(await self.dispatcher.ask(request, (number,), deadline))
+            return values_of(results[number], len(conditions))
+
+        return await self.until(timeout_s, write)
 
     async def update_many(
         self,

@@ -39,6 +39,8 @@ from ringpop_py.state.requests import (
     scan_of,
     scattered,
     seconds_left,
+    transaction_of,
+    values_of,
 )
 
 if TYPE_CHECKING:
@@ -211,6 +213,27 @@ class KeyspaceClient(Closing):
         if isinstance(outcome, KeyspaceError):
             raise outcome
         return outcome.values[0]
+
+    def transaction(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        if_tags: Mapping[str, str | None] | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Value]:
+        """Make *changes* of keys of one partition, all or none; see `Keyspace.transaction`."""
+        given, conditions = list(changes), dict(if_tags or {})
+
+        def write(deadline: float) -> list[Value]:
+            keyspace = self.dispatcher.described(deadline)
+            number, wanted = transaction_of(given, conditions, keyspace.placing)
+            write = self._writer.whole(number, wanted, operation_id)
+            request = WritesOf(self.name, keyspace.generation, {number: [write]})
+            results = known(self.dispatcher.ask(request, (number,), deadline))
+            return values_of(results[number], len(conditions))
+
+        return self.until(timeout_s, write)
 
     def update_many(
         self,

@@ -25,7 +25,6 @@ from ringpop_py.base.values.requests import checked_timeout_s, repeated
 from ringpop_py.member.drain import ENDED
 from ringpop_py.state.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
 from ringpop_py.state.actors.host import ActorHost
-from ringpop_py.state.keyspaces.owners import KeyspaceOwners
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
@@ -44,9 +43,12 @@ from ringpop_py.state.requests import (
     scan_of,
     scattered,
     seconds_left,
+    transaction_of,
+    values_of,
 )
 from ringpop_py.state.rows.pages import ColumnsOf
 from ringpop_py.state.shares.dispatcher import Dispatcher
+from ringpop_py.state.shares.owners import KeyspaceOwners
 from ringpop_py.state.shares.stale_reads import StaleReader
 
 if TYPE_CHECKING:
@@ -55,12 +57,10 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value, Write
-    from ringpop_py.base.values.requests import ScanRequest
     from ringpop_py.route.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.state.actors.actors import Actor, Actors
     from ringpop_py.state.placement.definition import Definition
     from ringpop_py.state.placement.table import Table
-    from ringpop_py.state.rows.pages import ColumnsRequest
     from ringpop_py.state.shares.dispatcher import MemberRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleListener
@@ -455,6 +455,32 @@ class Keyspace:
         request = WritesOf(self.name, self.generation, parts, self._host)
         return scattered(groups, await self._results(request, groups, timeout_s))
 
+    async def transaction(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        if_tags: Mapping[str, str | None] | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Value]:
+        """Make *changes* of keys of one partition, all or none; return the values afterwards.
+
+        Args:
+            if_tags: what must hold before, by key, which may be others of the partition: the key
+                has a value with this tag (`tag_of`), or none, for None.
+            operation_id: as in `update`.
+
+        Raises:
+            ConfigError: if the keys are of several partitions; see hash tags in docs/keyspaces.md.
+            ConditionFailed: if a condition does not hold. As for any other error of `update`,
+                nothing was changed.
+        """
+        number, wanted = transaction_of(changes, if_tags or {}, self.placing)
+        write = self._writer.whole(number, wanted, operation_id)
+        request = WritesOf(self.name, self.generation, {number: [write]}, self._host)
+        results = await self._results(request, (number,), timeout_s)
+        return values_of(results[number], len(if_tags or ()))
+
     async def write(
         self, parts: Mapping[int, Sequence[Write]], *, timeout_s: float | None = None
     ) -> dict[int, list[Outcome | KeyspaceError]]:
@@ -471,33 +497,19 @@ class Keyspace:
             for number, result in results.items()
         }
 
-    async def read_packed(
+    async def results_of(
         self,
-        parts: Mapping[int, Sequence[str]],
+        make: Callable[[Host], ReadsOf | ScansOf | ColumnsOf],
+        numbers: Sequence[int],
         *,
-        stale: bool = False,
-        stored: bool = False,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
-        """Return for each part the packed values of its keys, in their order, or its error."""
-        request = ReadsOf(self.name, self.generation, parts, stale, self._host, stored)
-        results, _ = await self._reader.ask(request, tuple(parts), self._deadline(timeout_s))
+        """Return the result of each partition, or its error, to the request that *make* returns."""
+        request, deadline = make(self._host), self._deadline(timeout_s)
+        if isinstance(request, ColumnsOf):
+            return await self._dispatcher.ask(request, numbers, deadline)
+        results, _ = await self._reader.ask(request, numbers, deadline)
         return results
-
-    async def scan_packed(
-        self, request: ScanRequest, *, timeout_s: float | None = None
-    ) -> dict[int, object]:
-        """Return for each partition in *request* a `Scanned`, or its error."""
-        scans = ScansOf(request, self._host)
-        results, _ = await self._reader.ask(scans, request.partitions, self._deadline(timeout_s))
-        return results
-
-    async def read_columns(
-        self, request: ColumnsRequest, *, timeout_s: float | None = None
-    ) -> dict[int, object]:
-        """Return for each part its `Columns`, which may be fewer than wanted, or its error."""
-        numbers = [number for number, _ in request.parts]
-        return await self._results(ColumnsOf(request, self._host), numbers, timeout_s)
 
     # The application's own requests.
 
