@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypedDict
 
 from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
-from ringpop_py.base.errors import ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.base.errors import BadOperation, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode, replace
+from ringpop_py.base.values.operation_ids import named_write
 from ringpop_py.base.values.operations import (
     KEY_BYTES_MAX,
     Change,
@@ -40,7 +41,7 @@ from ringpop_py.base.values.requests import (
 )
 from ringpop_py.state.table.conditions import KEEP, conditional_on
 from ringpop_py.state.table.due import at_ms_of, expiring
-from ringpop_py.state.table.operation_ids import named_write
+from ringpop_py.state.table.evaluator import FENCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -103,12 +104,16 @@ class Writer:
         return WriteRun(source, numbers[0], changes, offsets)
 
     def whole(
-        self, number: int, changes: Sequence[Change], operation_id: str | OperationId | None
+        self,
+        number: int,
+        changes: Sequence[Change],
+        operation_id: str | OperationId | None = None,
+        offsets: Mapping[str, Value] | None = None,
     ) -> Write:
         """Return one write of *changes* to partition *number*. Raises BadOperation."""
         if operation_id is not None:
-            return named_write(operation_id, tuple(changes))
-        (write,) = self.writes(number, changes[:1], None)
+            return named_write(operation_id, tuple(changes), offsets)
+        (write,) = self.writes(number, [Change("", "")], None, offsets)
         return replace(write, changes=tuple(changes))
 
 
@@ -180,6 +185,29 @@ class StaleValues(NamedTuple):
     age_s: float | None
 
 
+class Fence(Protocol):
+    """The term of a leader, such as a `Lead`."""
+
+    @property
+    def name(self) -> str:
+        """The name that is held."""
+
+    @property
+    def term(self) -> int:
+        """Above the terms of all holders before."""
+
+
+def fenced(fence: Fence | None, offsets: Mapping[str, Value] | None = None) -> Any:  # noqa: ANN401
+    """Return *offsets*, and those of a write under *fence*. Raises BadOperation, ConfigError."""
+    for name in offsets or ():
+        if isinstance(name, str) and name.startswith(FENCE_PREFIX):
+            raise BadOperation(f"offsets that begin with {FENCE_PREFIX!r} are kept for fences")
+    if fence is None:
+        return offsets
+    name = checked_text(fence.name, "the name of a fence")
+    return {**(offsets or {}), f"{FENCE_PREFIX}{name}": fence.term}
+
+
 class ChangeOptions(TypedDict, total=False):
     """Options of a write; see `Keyspace.update`.
 
@@ -188,6 +216,7 @@ class ChangeOptions(TypedDict, total=False):
         if_absent: write only if it has no value.
         expires_in: the key expires so many seconds after the write, by the clock of its owner.
         expires_at: it expires then: seconds since 1970, or a `datetime` with a time zone.
+        fence: refuse the write once a later term of this leader has written to the partition.
         operation_id: by which a repetition of the write is recognised.
         timeout_s: for the call.
     """
@@ -196,6 +225,7 @@ class ChangeOptions(TypedDict, total=False):
     if_absent: bool
     expires_in: float | None
     expires_at: float | ZonedTime | None
+    fence: Fence | None
     operation_id: str | OperationId | None
     timeout_s: float | None
 

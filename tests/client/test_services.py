@@ -6,7 +6,9 @@ import pytest
 import trio
 
 from ringpop_py import (
+    AsyncClient,
     AsyncKeyspaceClient,
+    Change,
     Client,
     ConditionFailed,
     Config,
