@@ -234,13 +234,15 @@ class Evaluator:
         if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
             check_id(source, sequence)  # a source that is known was checked before
         session = after(before, sequence)
-        fences = {} if isinstance(write, PackedWrite) else fences_in(write.offsets)
+        given = None if isinstance(write, PackedWrite) else write.offsets
+        fences = fences_in(given) if given else {}
         if session is None:
             outcome = self._repeated(write, group)
             group.offsets |= self._later_terms(fences, group)
             return outcome
-        if fences:
-            self._check_fences(fences, group)
+        if fences and given:
+            known = self._checked_fences(fences, group)
+            given = {name: offset for name, offset in given.items() if name not in known}
         changes = write.keys if isinstance(write, PackedWrite) else write.changes
         if len(changes) > CHANGES_MAX:
             raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
@@ -265,7 +267,7 @@ class Evaluator:
                 if write.repeats:
                     group.add_id(source, sequence, session, refusal_of(write.digest))
                 raise
-            offsets = self._packed_offsets(write.offsets, group) if write.offsets else None
+            offsets = self._packed_offsets(given, group) if given else None
             digest = write.digest
         # From here on nothing raises, so the group has a write as a whole or not at all.
         group.add(changed, deleted, growth, offsets)
@@ -305,13 +307,18 @@ class Evaluator:
         group.add(changed, deleted, growth, offsets)
         return Outcome((span.upto,))
 
-    def _check_fences(self, fences: Mapping[str, int], group: Group) -> None:
-        """Raise StaleTerm if a later term has written, and BadOperation for one that is none."""
+    def _checked_fences(self, fences: Mapping[str, int], group: Group) -> list[str]:
+        """Return the *fences* that are known. Raises StaleTerm if a later term has written."""
         if self.mergeable:
             raise BadOperation("in memory mode, copies do not agree which term was the last")
+        found = []
         for name, term in fences.items():
-            if (known := self._term_of(name, group)) > term:
+            known = self._term_of(name, group)
+            if known > term:
                 raise StaleTerm.of(name.removeprefix(FENCE_PREFIX), term, known)
+            if known == term:
+                found.append(name)
+        return found
 
     def _later_terms(self, fences: Mapping[str, int], group: Group) -> dict[str, bytes]:
         # What a repetition leaves: it is of a later term, perhaps, than the write that took effect.
