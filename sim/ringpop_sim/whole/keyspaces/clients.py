@@ -341,4 +341,5 @@ class DaemonClients:
         return [
             Invocation(key, "append", item, ANY, request.began_at, None)
             for key, item in zip(request.keys, request.items, strict=False)
+            if not request.is_apart
         ]
