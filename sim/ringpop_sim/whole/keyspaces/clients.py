@@ -283,7 +283,8 @@ class DaemonClients:
         for key, item, one in zip(request.keys, request.items, found, strict=False):
             if not isinstance(one, RingpopError):
                 # Another last item means that an earlier attempt has written this one.
-                self._add(request, key, "append", item, tuple(one) if one[-1] == item else ANY)
+                is_last = bool(one) and one[-1] == item  # absent: a later writer has won
+                self._add(request, key, "append", item, tuple(one) if is_last else ANY)
             elif one.took_effect != "no" or request.may_have_run:
                 self._add(request, key, "append", item, ANY, is_open=True)
 
