@@ -117,12 +117,14 @@ class JobStore:
 
         try:
             stage = decode_stage(file)
+            is_put = stage.index.operation == "put"  # only values have instants
             for partition in stage.partitions:
                 for chunk in stage.chunks(partition):
                     # One row is enough: a task that hashes or packs differently does so with all.
                     if self._placing.partition_of(chunk.keys[0].as_py()) != partition:
                         raise BadOperation(f"key {chunk.keys[0]} is not of partition {partition}")
-                    decode_value("msgpack", plain(chunk.values[0].as_py()))
+                    first = chunk.values[0].as_py()
+                    decode_value("msgpack", plain(first) if is_put else first)
         except (StateDamaged, BodyError) as error:
             raise BadOperation(f"it cannot be staged: {error}") from None
 

@@ -450,3 +450,10 @@ def test_a_copy_for_reading_is_never_late() -> None:
     due = DueTimes()
     due.note({"a": stamped(b"", 1)}, ())
     assert (len(due), due.overdue_s()) == (1, 0)
+
+
+def test_a_trial_of_rows_that_expire_refuses_none_of_them() -> None:
+    bench = Bench()
+    values = [stamped(pack(1), bench.clock.ms + 1), pack(2)]
+
+    assert bench.state.refusals(PackedWrite("job", 0, "put", ["a", "b"], values)) == {}
