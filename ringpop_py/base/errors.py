@@ -351,6 +351,24 @@ class ConditionFailed(
     """
 
 
+class StaleTerm(KeyspaceError, code="stale-term", took_effect="no", http_status=412, settles=True):
+    """A write under a fence was refused: the partition knows a later term. Nothing was changed.
+
+    Another holder of the name has begun. To lead again, pass `term` as ``above`` to `leader`.
+    """
+
+    @classmethod
+    def of(cls, name: str, term: int, known: int) -> StaleTerm:
+        """Return the error of a write in *term* where *known* has written."""
+        return cls(f"term {term} of {name!r} is over: the partition knows term {known}")
+
+    @property
+    def term(self) -> int:
+        """The highest term that the partition knows; 0 if the text does not say."""
+        last = str(self).rpartition(" ")[2]
+        return int(last) if last.isdecimal() else 0
+
+
 class PartitionFull(
     KeyspaceError, code="partition-full", took_effect="no", http_status=507, settles=True
 ):
@@ -544,6 +562,7 @@ __all__ = [
     "SinkFailed",
     "SourceFailed",
     "SpanRefused",
+    "StaleTerm",
     "StateDamaged",
     "StoreFull",
     "StoreRefused",

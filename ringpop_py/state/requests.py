@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypedDict
 
 from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
-from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.base.errors import BadOperation, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode, replace
+from ringpop_py.base.values.operation_ids import named_write
 from ringpop_py.base.values.operations import (
     KEY_BYTES_MAX,
     Change,
@@ -38,9 +39,9 @@ from ringpop_py.base.values.requests import (
     ScanRequest,
     repeated,
 )
-from ringpop_py.state.table.conditions import conditional_on
+from ringpop_py.state.table.conditions import KEEP, conditional_on
 from ringpop_py.state.table.due import at_ms_of, expiring
-from ringpop_py.state.table.operation_ids import named_write
+from ringpop_py.state.table.evaluator import FENCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -101,6 +102,19 @@ class Writer:
         # No other thread comes between: all of it happens in one call in C.
         assert numbers[-1] - numbers[0] == len(numbers) - 1
         return WriteRun(source, numbers[0], changes, offsets)
+
+    def whole(
+        self,
+        number: int,
+        changes: Sequence[Change],
+        operation_id: str | OperationId | None = None,
+        offsets: Mapping[str, Value] | None = None,
+    ) -> Write:
+        """Return one write of *changes* to partition *number*. Raises BadOperation."""
+        if operation_id is not None:
+            return named_write(operation_id, tuple(changes), offsets)
+        (write,) = self.writes(number, [Change("", "")], None, offsets)
+        return replace(write, changes=tuple(changes))
 
 
 class MailIds:
@@ -171,6 +185,29 @@ class StaleValues(NamedTuple):
     age_s: float | None
 
 
+class Fence(Protocol):
+    """The term of a leader, such as a `Lead`."""
+
+    @property
+    def name(self) -> str:
+        """The name that is held."""
+
+    @property
+    def term(self) -> int:
+        """Above the terms of all holders before."""
+
+
+def fenced(fence: Fence | None, offsets: Mapping[str, Value] | None = None) -> Any:  # noqa: ANN401
+    """Return *offsets*, and those of a write under *fence*. Raises BadOperation, ConfigError."""
+    for name in offsets or ():
+        if isinstance(name, str) and name.startswith(FENCE_PREFIX):
+            raise BadOperation(f"offsets that begin with {FENCE_PREFIX!r} are kept for fences")
+    if fence is None:
+        return offsets
+    name = checked_text(fence.name, "the name of a fence")
+    return {**(offsets or {}), f"{FENCE_PREFIX}{name}": fence.term}
+
+
 class ChangeOptions(TypedDict, total=False):
     """Options of a write; see `Keyspace.update`.
 
@@ -179,6 +216,7 @@ class ChangeOptions(TypedDict, total=False):
         if_absent: write only if it has no value.
         expires_in: the key expires so many seconds after the write, by the clock of its owner.
         expires_at: it expires then: seconds since 1970, or a `datetime` with a time zone.
+        fence: refuse the write once a later term of this leader has written to the partition.
         operation_id: by which a repetition of the write is recognised.
         timeout_s: for the call.
     """
@@ -187,6 +225,7 @@ class ChangeOptions(TypedDict, total=False):
     if_absent: bool
     expires_in: float | None
     expires_at: float | ZonedTime | None
+    fence: Fence | None
     operation_id: str | OperationId | None
     timeout_s: float | None
 
@@ -253,6 +292,51 @@ def changes_in(
         if not isinstance(change.aggregation, str):
             raise wrong("operation", "text", change.aggregation)
     return _sendable(wanted)
+
+
+def transaction_of(
+    changes: Iterable[Change | tuple[str, str, Value]],
+    if_tags: Mapping[str, str | None],
+    placing: Placing,
+) -> tuple[int, list[Change]]:
+    """Return the partition of a transaction, and its changes: first its conditions, in order.
+
+    Raises:
+        ConfigError: they are not changes, or not of one partition.
+        BadOperation: a key is too long to be sent.
+    """
+    checked_kind(if_tags, Mapping, "if_tags", "a map")
+    wanted = changes_in(changes, None)
+    if not wanted:
+        raise ConfigError("a transaction has one change or more")
+    checks = []
+    for key, tag in if_tags.items():
+        if tag is not None:
+            checked_text(tag, "a tag of if_tags")
+        held = conditional_on(KEEP, None, tag, if_absent=tag is None)
+        checks.append(Change(checked_text(key, "key"), *held))
+    keys = [change.key for change in (*checks, *wanted)]
+    numbers = placing.partitions_of(keys)
+    for key, number in zip(keys, numbers, strict=True):
+        if number != numbers[0]:
+            hint = (
+                "give them a common hash tag, such as {tag}/cart and {tag}/orders"
+                if placing.hash_tags
+                else "only a keyspace with hash_tags=True can say that keys share one"
+            )
+            raise ConfigError(
+                f"the keys of a transaction are of one partition: {keys[0]!r} is in"
+                f" {numbers[0]}, {key!r} in {number}; {hint}"
+            )
+    return numbers[0], [*_sendable(checks), *wanted]
+
+
+def values_of(result: Any, checks_count: int) -> list[Value]:  # noqa: ANN401 - of a part
+    """Return the values after a transaction with so many conditions. Raises KeyspaceError."""
+    outcome = result if isinstance(result, KeyspaceError) else result[0]
+    if isinstance(outcome, KeyspaceError):
+        raise outcome
+    return list(outcome.values[checks_count:])
 
 
 def _sendable(changes: list[Change]) -> list[Change]:

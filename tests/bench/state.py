@@ -42,6 +42,7 @@ PARTS: Final = {
     "changes": "changes.changes",
     "local": "local.local",
     "members": "members.members",
+    "services": "services.services",
 }
 """What can be measured, and the function that does; each has a folder for itself."""
 

@@ -221,7 +221,7 @@ class Outcome(Declared, frozen=True, tag=0):
     repeated: bool = False
 
 
-_SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 _KEYS: Final = {str}
 
 
@@ -272,7 +272,7 @@ def check_values(values: Iterable[object]) -> None:
     pending = list(values)  # no recursion: peers choose how deep values are
     while pending:
         value = pending.pop()
-        if type(value) in _SCALARS:
+        if type(value) in SCALARS:
             continue
         if isinstance(value, dict):
             if not set(map(type, value)) <= _KEYS:

@@ -100,6 +100,10 @@ class Placer(Protocol):
     def partition_of(self) -> Callable[[str], int]:
         """The function that returns the partition of a key."""
 
+    @property
+    def partitions_of(self) -> Callable[[Sequence[str]], list[int]]:
+        """The function that returns the partitions of many keys."""
+
 
 class KeyspaceRequest(Declared, frozen=True):
     """A request to partitions of one generation of a keyspace."""
@@ -139,6 +143,16 @@ class ApplyRequest(KeyspaceRequest, frozen=True):
     def numbers(self) -> Sequence[int]:
         """See `KeyspaceRequest`."""
         return [number for number, _ in self.parts]
+
+    def check(self, generation: int, placing: Placer) -> None:
+        """See `KeyspaceRequest`. Raises BodyError, too, for a key of another partition."""
+        super().check(generation, placing)
+        for number, writes in self.parts:
+            keys = [change[0] for write in writes for change in write.changes]
+            for key, there in zip(keys, placing.partitions_of(keys), strict=True):
+                if there != number:
+                    where = f"partition {there}, not {number}"
+                    raise errors.BodyError(f"key {key!r:.100} is in {where}")
 
     def encode(self) -> bytes:
         """Return the request as a body."""

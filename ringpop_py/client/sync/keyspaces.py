@@ -33,12 +33,15 @@ from ringpop_py.state.requests import (
     change_of,
     changes_in,
     checked_limit,
+    fenced,
     grouped,
     keys_in,
     known,
     scan_of,
     scattered,
     seconds_left,
+    transaction_of,
+    values_of,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
         RequestOptions,
     )
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.requests import Fence
 
 T = TypeVar("T")
 AGAIN_S: Final = 0.1
@@ -206,6 +210,7 @@ class KeyspaceClient(Closing):
         change = change_of(key, operation, argument, options)
         (outcome,) = self.update_many(
             [change],
+            fence=options.get("fence"),
             operation_id=options.get("operation_id"),
             timeout_s=options.get("timeout_s"),
         )
@@ -213,12 +218,52 @@ class KeyspaceClient(Closing):
             raise outcome
         return outcome.values[0]
 
+    def transaction(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        if_tags: Mapping[str, str | None] | None = None,
+        fence: Fence | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Value]:
+        """Make *changes* of keys of one partition, all or none; see `Keyspace.transaction`."""
+        given, conditions = list(changes), dict(if_tags or {})
+
+        def write(deadline: float) -> list[Value]:
+            keyspace = self.dispatcher.described(deadline)
+            number, wanted = transaction_of(given, conditions, keyspace.placing)
+            write = self._writer.whole(number, wanted, operation_id, fenced(fence))
+            request = WritesOf(self.name, keyspace.generation, {number: [write]})
+            results = known(self.dispatcher.ask(request, (number,), deadline))
+            return values_of(results[number], len(conditions))
+
+        return self.until(timeout_s, write)
+
+    def announce(
+        self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Have the partitions of *keys*, or all, know a term; see `Keyspace.announce`."""
+        wanted, offsets = None if keys is None else keys_in(keys), fenced(fence)
+
+        def write(deadline: float) -> None:
+            keyspace = self.dispatcher.described(deadline)
+            count, placing = keyspace.partitions_count, keyspace.placing
+            numbers = set(range(count) if wanted is None else map(placing.partition_of, wanted))
+            parts = {n: [self._writer.whole(n, (), offsets=offsets)] for n in numbers}
+            request = WritesOf(self.name, keyspace.generation, parts)
+            for result in known(self.dispatcher.ask(request, tuple(parts), deadline)).values():
+                values_of(result, 0)
+
+        self.until(timeout_s, write)
+
     def update_many(
         self,
         changes: Iterable[Change | tuple[str, str, Value]],
         *,
         operation_id: str | OperationId | None = None,
         offsets: Mapping[str, Value] | None = None,
+        fence: Fence | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
         """Make many changes; return the outcome of each; see `Keyspace.update_many`.
@@ -226,13 +271,13 @@ class KeyspaceClient(Closing):
         Raises:
             BadOperation: if a key or a value in them cannot be sent; then none is made.
         """
-        wanted = changes_in(changes, offsets)
+        wanted, kept = changes_in(changes, offsets), fenced(fence, offsets)
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
             keyspace = self.dispatcher.described(deadline)
             groups = grouped([change.key for change in wanted], keyspace.placing)
             parts = {
-                n: self._writer.writes(n, [wanted[at] for at in places], operation_id, offsets)
+                n: self._writer.writes(n, [wanted[at] for at in places], operation_id, kept)
                 for n, places in groups.items()
             }
             request = WritesOf(self.name, keyspace.generation, parts)

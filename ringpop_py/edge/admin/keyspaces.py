@@ -25,6 +25,7 @@ from ringpop_py.edge.admin.answers import (
     summary_of,
 )
 from ringpop_py.member.swim.member import STORE_LABEL
+from ringpop_py.net.security.permits import check_name
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.state.backups.epochs import KEPT_COUNT, checkpoint_now
 from ringpop_py.state.backups.restore import bring_back, restore
@@ -166,7 +167,9 @@ async def _set(ringpop: Ringpop, body: dict[str, Any]) -> object:
 
 async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
     """Drop a keyspace; the data of a durable one stay in the store."""
-    entry = await ringpop.keyspaces.drop(convert(_OfKeyspace, body, "request").name)
+    name = convert(_OfKeyspace, body, "request").name
+    check_name(name)  # with its leaders, for example, the cluster would lose their terms
+    entry = await ringpop.keyspaces.drop(name)
     durable = entry.definition.mode == "durable"
     keys = KeyspaceKeys(ringpop.config.cluster, entry.name, entry.generation)
     return {

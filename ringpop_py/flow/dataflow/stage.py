@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ringpop_py.base.errors import BadOperation, ConfigError
+from ringpop_py.base.values.operations import SCALARS
 from ringpop_py.base.values.packed import INTEGER_MAX
-from ringpop_py.state.table.aggregations import SCALARS, check_value
+from ringpop_py.state.table.aggregations import check_value
 
 if TYPE_CHECKING:
     from ringpop_py.base.values.operations import Value

@@ -34,6 +34,8 @@ class Clocks:
             del self._ahead_ms[next(iter(self._ahead_ms))]
 
     def _median_ms(self, own_ms: int) -> int:
+        if not self._ahead_ms:
+            return own_ms
         now_ms = _monotonic_ms()
         others = [now_ms + ahead_ms for ahead_ms in self._ahead_ms.values()]
         return sorted([own_ms, *others])[len(others) // 2]  # of an even number the lower one

@@ -9,6 +9,7 @@ from ringpop_py.base.arguments import checked_text
 from ringpop_py.base.errors import ApplicationError, BadOperation, BodyError
 from ringpop_py.base.faults import sendable, text_of
 from ringpop_py.base.values.declared import Declared, Meta, Natural, Text, astuple, convert, encode
+from ringpop_py.base.values.operation_ids import NO_DIGEST, digest_of, id_of
 from ringpop_py.base.values.operations import (
     KEY_BYTES_MAX,
     Change,
@@ -20,7 +21,6 @@ from ringpop_py.base.values.operations import (
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import ACTOR, ErrorText, KeyspaceRequest
 from ringpop_py.state.table.aggregations import check_value
-from ringpop_py.state.table.operation_ids import NO_DIGEST, digest_of, id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

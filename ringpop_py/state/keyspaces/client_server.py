@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -24,7 +25,8 @@ from ringpop_py.state.messages import (
     Routes,
     encode_answer,
 )
-from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest, fitting
+from ringpop_py.state.requests import ReadsOf, ScansOf
+from ringpop_py.state.rows.pages import COLUMNS, ColumnsOf, ColumnsRequest, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -128,12 +130,15 @@ class ClientServer:
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)
-        parts, stale, stored = dict(request.parts), request.stale, request.stored
+        parts, head = dict(request.parts), (request.keyspace, request.generation)
+        stale, stored = request.stale, request.stored
         return await self._bring(
             request,
             incoming,
-            lambda keyspace: keyspace.read_packed(
-                parts, stale=stale, stored=stored, timeout_s=_time_left_s(incoming)
+            lambda keyspace: keyspace.results_of(
+                lambda host: ReadsOf(*head, parts, stale, host, stored),
+                tuple(parts),
+                timeout_s=_time_left_s(incoming),
             ),
         )
 
@@ -142,7 +147,9 @@ class ClientServer:
         return await self._bring(
             request,
             incoming,
-            lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
+            lambda keyspace: keyspace.results_of(
+                partial(ScansOf, request), request.partitions, timeout_s=_time_left_s(incoming)
+            ),
         )
 
     async def _columns(self, incoming: IncomingCall) -> Answer:
@@ -150,7 +157,9 @@ class ClientServer:
         wanted = dict(request.parts)
 
         async def ask(keyspace: Keyspace) -> Mapping[int, object]:
-            found = await keyspace.read_columns(request, timeout_s=_time_left_s(incoming))
+            found: dict[int, Any] = await keyspace.results_of(
+                partial(ColumnsOf, request), tuple(wanted), timeout_s=_time_left_s(incoming)
+            )
             # Each owner kept to the limit of an answer; together they may exceed it.
             kept = fitting([found[number] for number in wanted], list(wanted.values()))
             return dict(zip(wanted, kept, strict=True))

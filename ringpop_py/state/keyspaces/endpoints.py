@@ -10,6 +10,7 @@ import trio
 from ringpop_py.base.errors import (
     BadOperation,
     BadRequest,
+    BodyError,
     ConfigError,
     KeyspaceError,
     KeyspaceUnknown,
@@ -19,6 +20,7 @@ from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.base.values.operations import WriteRun
 from ringpop_py.base.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.member.drain import Work
+from ringpop_py.net.security.identity import Role
 from ringpop_py.net.security.permits import check_use
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.actors.mail import Mail, MailAnswered
@@ -165,12 +167,14 @@ class KeyspaceServer:
         if len(request.parts) != 1 or incoming.event.tracing:  # a span lasts as long as its task
             return None
         try:
-            identity = incoming.calls.identity
+            identity, share = incoming.calls.identity, self._finder.here(request.keyspace)
             if identity is not None:  # without keys, a request takes no steps for this
                 check_use(request.keyspace, identity, writes=isinstance(request, ApplyRequest))
-            host = self._finder.here(request.keyspace).host
-        except KeyspaceError:  # it becomes the answer where it is found again
+                if identity.role is not Role.MEMBER:  # members place keys as this node does
+                    request.check(share.host.generation, share.keyspace.placing)
+        except (KeyspaceError, BodyError):  # it becomes the answer where it is found again
             return None
+        host = share.host
         number = request.parts[0][0]
         # What is wrong with these is said where the request is checked (`_share`).
         if host.generation != request.generation or number >= host.definition.partitions:

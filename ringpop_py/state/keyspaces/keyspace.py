@@ -25,7 +25,6 @@ from ringpop_py.base.values.requests import checked_timeout_s, repeated
 from ringpop_py.member.drain import ENDED
 from ringpop_py.state.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
 from ringpop_py.state.actors.host import ActorHost
-from ringpop_py.state.keyspaces.owners import KeyspaceOwners
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
@@ -40,13 +39,17 @@ from ringpop_py.state.requests import (
     change_of,
     changes_in,
     checked_limit,
+    fenced,
     grouped,
     scan_of,
     scattered,
     seconds_left,
+    transaction_of,
+    values_of,
 )
 from ringpop_py.state.rows.pages import ColumnsOf
 from ringpop_py.state.shares.dispatcher import Dispatcher
+from ringpop_py.state.shares.owners import KeyspaceOwners
 from ringpop_py.state.shares.stale_reads import StaleReader
 
 if TYPE_CHECKING:
@@ -55,12 +58,11 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value, Write
-    from ringpop_py.base.values.requests import ScanRequest
     from ringpop_py.route.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.state.actors.actors import Actor, Actors
     from ringpop_py.state.placement.definition import Definition
     from ringpop_py.state.placement.table import Table
-    from ringpop_py.state.rows.pages import ColumnsRequest
+    from ringpop_py.state.requests import Fence
     from ringpop_py.state.shares.dispatcher import MemberRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleListener
@@ -378,8 +380,7 @@ class Keyspace:
         """Change *key* by an operation, and return its value afterwards; None if it was deleted.
 
         Args:
-            operation: ``put``, ``add``, ``count``, ``max``, ``append`` … or one that was registered
-                (`ringpop_py.state.table.aggregations`).
+            operation: ``put``, ``add``, ``count``, ``max``, ``append`` …, or one of your own.
             if_tag: change it only if it has a value with this tag; see `tag_of`.
             if_absent: change it only if it has no value.
             operation_id: a second write to this key's partition with the id of one that took effect
@@ -388,20 +389,21 @@ class Keyspace:
             expires_in, expires_at: when the key expires. Without them a ``put`` ends an earlier
                 instant, and other operations keep it. The owner deletes the key within a second
                 after the instant, or once the partition is served again; until then reads find it.
-            timeout_s: for the call, in place of the node's ``state.timeout_s``.
+            fence: (durable keyspaces) a `Lead`; once a later term has written here, it is refused.
 
         Raises:
             OperationIdReused: if the first write under that id was another one.
             BadOperation: if the operation is unknown, or does not apply to that value.
-            ConditionFailed: if *if_tag* or *if_absent* does not hold; also for ``put_if_absent``
-                and ``compare_and_set``. Repeating a write that took effect never raises this.
+            ConditionFailed: if *if_tag*, *if_absent* or a condition of the operation does not hold.
+            StaleTerm: because of *fence*.
             PartitionFull: if the key is new, and the partition has the maximum of keys.
             OperationTooOld: if it is no longer known whether that id took effect.
         """
         number = self.placing.partition_of(key)
         timeout_s = options.get("timeout_s")
         change = change_of(key, operation, argument, options)
-        writes = self._writer.writes(number, (change,), options.get("operation_id"))
+        offsets = fenced(options["fence"]) if "fence" in options else None
+        writes = self._writer.writes(number, (change,), options.get("operation_id"), offsets)
         deadline = self._deadline(timeout_s)
         is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
         partition = self._host.served(number) if is_short else None
@@ -435,6 +437,7 @@ class Keyspace:
         *,
         operation_id: str | OperationId | None = None,
         offsets: Mapping[str, Value] | None = None,
+        fence: Fence | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
         """Make many independent changes; return the outcome of each, in their order.
@@ -443,8 +446,10 @@ class Keyspace:
             operation_id: as in `update`; the changes of one partition are then one write, which
                 takes effect as a whole or, if one of them is refused, not at all.
             offsets: how far each source of input was read; each changed partition keeps them.
+            fence: as in `update`; each partition decides by what it knows.
         """
         wanted = changes_in(changes, offsets)
+        offsets = fenced(fence, offsets)
         groups = grouped([change.key for change in wanted], self.placing)
         parts = {
             number: self._writer.writes(
@@ -455,13 +460,56 @@ class Keyspace:
         request = WritesOf(self.name, self.generation, parts, self._host)
         return scattered(groups, await self._results(request, groups, timeout_s))
 
+    async def transaction(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        if_tags: Mapping[str, str | None] | None = None,
+        fence: Fence | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Value]:
+        """Make *changes* of keys of one partition, all or none; return the values afterwards.
+
+        Args:
+            if_tags: what must hold before, by key, which may be others of the partition: the key
+                has a value with this tag (`tag_of`), or none, for None.
+            fence, operation_id: as in `update`.
+
+        Raises:
+            ConfigError: if the keys are of several partitions; see hash tags in docs/keyspaces.md.
+            ConditionFailed: if a condition does not hold. As for any other error of `update`,
+                nothing was changed.
+        """
+        number, wanted = transaction_of(changes, if_tags or {}, self.placing)
+        write = self._writer.whole(number, wanted, operation_id, fenced(fence))
+        request = WritesOf(self.name, self.generation, {number: [write]}, self._host)
+        results = await self._results(request, (number,), timeout_s)
+        return values_of(results[number], len(if_tags or ()))
+
+    async def announce(
+        self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Have the partitions of *keys*, or all, know a term: no earlier one writes to them then.
+
+        A leader does so before it reads what it goes by. It costs an entry for each partition.
+
+        Raises:
+            StaleTerm: if one of them knows a later term.
+        """
+        numbers = set(range(self.partitions) if keys is None else map(self.partition_of, keys))
+        offsets = fenced(fence)
+        parts = {number: [self._writer.whole(number, (), offsets=offsets)] for number in numbers}
+        for outcomes in (await self.write(parts, timeout_s=timeout_s)).values():
+            values_of(outcomes, 0)
+
     async def write(
         self, parts: Mapping[int, Sequence[Write]], *, timeout_s: float | None = None
     ) -> dict[int, list[Outcome | KeyspaceError]]:
         """Make writes by partition, with the caller's own ids; return their outcomes.
 
         A write is compared with its repetitions if it has a digest
-        (`ringpop_py.state.table.operation_ids.named_write`), and recognised by its `Span` if it has
+        (`ringpop_py.base.values.operation_ids.named_write`), and recognised by its `Span` if it has
         one. If a part fails, its error is the outcome of each of its writes; nothing is raised.
         """
         request = WritesOf(self.name, self.generation, parts, self._host)
@@ -471,33 +519,19 @@ class Keyspace:
             for number, result in results.items()
         }
 
-    async def read_packed(
+    async def results_of(
         self,
-        parts: Mapping[int, Sequence[str]],
+        make: Callable[[Host], ReadsOf | ScansOf | ColumnsOf],
+        numbers: Sequence[int],
         *,
-        stale: bool = False,
-        stored: bool = False,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
-        """Return for each part the packed values of its keys, in their order, or its error."""
-        request = ReadsOf(self.name, self.generation, parts, stale, self._host, stored)
-        results, _ = await self._reader.ask(request, tuple(parts), self._deadline(timeout_s))
+        """Return the result of each partition, or its error, to the request that *make* returns."""
+        request, deadline = make(self._host), self._deadline(timeout_s)
+        if isinstance(request, ColumnsOf):
+            return await self._dispatcher.ask(request, numbers, deadline)
+        results, _ = await self._reader.ask(request, numbers, deadline)
         return results
-
-    async def scan_packed(
-        self, request: ScanRequest, *, timeout_s: float | None = None
-    ) -> dict[int, object]:
-        """Return for each partition in *request* a `Scanned`, or its error."""
-        scans = ScansOf(request, self._host)
-        results, _ = await self._reader.ask(scans, request.partitions, self._deadline(timeout_s))
-        return results
-
-    async def read_columns(
-        self, request: ColumnsRequest, *, timeout_s: float | None = None
-    ) -> dict[int, object]:
-        """Return for each part its `Columns`, which may be fewer than wanted, or its error."""
-        numbers = [number for number, _ in request.parts]
-        return await self._results(ColumnsOf(request, self._host), numbers, timeout_s)
 
     # The application's own requests.
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ringpop_py.net.transport.deadlines import Wheel
     from ringpop_py.route.proxy.request import Handler
     from ringpop_py.state.memory.direct import DirectState
+    from ringpop_py.state.requests import Fence
     from ringpop_py.state.rows.pages import ColumnsRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleEvent
@@ -330,12 +331,17 @@ class _LocalKeyspace(Keyspace):
         *,
         operation_id: str | OperationId | None = None,
         offsets: Mapping[str, Value] | None = None,
+        fence: Fence | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
         # A named write may be repeated by the caller; offsets belong to a partition's write.
-        if operation_id is not None or offsets is not None:
+        if operation_id is not None or offsets is not None or fence is not None:
             return await super().update_many(
-                changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
+                changes,
+                operation_id=operation_id,
+                offsets=offsets,
+                fence=fence,
+                timeout_s=timeout_s,
             )
         await trio.lowlevel.checkpoint()
         # Mostly plain tuples, which stay as they are: to make a `Change` of each takes a while.

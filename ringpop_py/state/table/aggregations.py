@@ -25,6 +25,7 @@ from ringpop_py.base.errors import (
     OperationRefused,
 )
 from ringpop_py.base.faults import is_fault, text_of
+from ringpop_py.base.values.operations import SCALARS
 from ringpop_py.base.values.packed import cannot_be_stored
 from ringpop_py.base.values.unknown import unknown_text
 
@@ -47,7 +48,6 @@ _IS_DECIMAL: Final = re.compile(
 ).fullmatch
 FIELDS: Final = "fields"
 """The aggregation that applies others to the fields of a map."""
-SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class Absent(Enum):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CONDITIONAL: Final = "conditional"
 """The operation that runs another one if its conditions hold."""
+KEEP: Final = "keep"
+"""The operation that changes nothing: for a condition on a key beside those that change."""
 ANY: Final = "*"
 """In place of tags: any value of the key, whatever its tag."""
 
@@ -100,6 +102,7 @@ def register_conditions(aggregations: Aggregations) -> None:
         return aggregations.find(operation).function(there, fields.get("argument"))
 
     aggregations.register_own(CONDITIONAL, check_and_apply)
+    aggregations.register_own(KEEP, lambda there, _argument: there)
 
 
 def _matches(tag: str | None, condition: str, tags: Value) -> bool:

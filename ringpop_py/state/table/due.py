@@ -28,7 +28,8 @@ MARK: Final = b"\xc1"
 """The first byte of a value with an instant. It begins no value of msgpack, and never will."""
 INSTANT_BYTES: Final = 1 + 8
 EXPIRING: Final = "expiring"
-"""The operation that makes another one, after which the key has an instant."""
+"""The operation that makes another one, after which the key has an instant. Its argument is a list:
+the other's name and argument, and the instant in milliseconds: from now on, or since 1970."""
 PERSIST: Final = "persist"
 """The operation that takes a key's instant away, and keeps its value."""
 PIECE_KEYS: Final = 1_000
@@ -36,7 +37,7 @@ PIECE_KEYS: Final = 1_000
 EXPIRES_S_MAX: Final = 100 * 366 * 86_400
 NEVER_MS: Final = 1 << 62
 
-_FIELDS: Final = {"operation", "argument", "in_ms", "at_ms"}
+_PARTS_COUNT: Final = 4
 _first: Final = itemgetter(slice(0, 1))
 
 
@@ -85,15 +86,13 @@ def expiring(
         return operation, argument
     if operation == "delete":
         raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
-    fields: dict[str, Value] = {"operation": operation, "argument": argument}
     if expires_at is None:
         assert expires_in is not None
-        fields["in_ms"] = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
-    elif expires_in is None:
-        fields["at_ms"] = _instant(expires_at)
-    else:
-        raise ConfigError("expires_in and expires_at exclude each other: give one of them")
-    return EXPIRING, fields
+        in_ms = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
+        return EXPIRING, [operation, argument, in_ms, None]
+    if expires_in is None:
+        return EXPIRING, [operation, argument, None, _instant(expires_at)]
+    raise ConfigError("expires_in and expires_at exclude each other: give one of them")
 
 
 def _instant(at: float | ZonedTime) -> int:
@@ -180,6 +179,14 @@ class DueTimes:
             return 0.0
         return max(self.clock.due_ms() - self.first_ms, 0) / 1_000
 
+    @property
+    def is_any_due(self) -> bool:
+        """Whether `due` may have keys."""
+        heap, clock = self._heap, self.clock
+        if clock is None or not (heap or self._ripe):
+            return False
+        return bool(self._ripe) or heap[0][0] <= clock.due_ms()
+
     def note(self, changed: Mapping[str, bytes], deleted: Iterable[str]) -> None:
         """Follow what was written."""
         at = self._at
@@ -190,13 +197,11 @@ class DueTimes:
                     del self._ripe[key]
                     self._expired[self._name] += 1
         for key, stored in changed.items():
-            if stored[:1] != MARK:
-                if at and at.pop(key, None) is not None:
-                    self._ripe.pop(key, None)
-                continue
             instant = at_ms_of(stored)
             if instant is not None:
                 self._set(key, instant)
+            elif at and at.pop(key, None) is not None:
+                self._ripe.pop(key, None)
         if len(self._heap) > 2 * len(at) + PIECE_KEYS:  # of keys that were deleted, or due sooner
             self._heap = [(instant, key) for key, instant in at.items() if key not in self._ripe]
             heapify(self._heap)
@@ -237,12 +242,12 @@ def register_expiry(aggregations: Aggregations, clock: DueClock) -> None:
     """Register `EXPIRING` and `PERSIST`, by whose *clock* instants are counted."""
 
     def expire(there: Value | Absent, argument: Value) -> Value | Absent | Expiring:
-        if not isinstance(argument, dict) or not argument.keys() <= _FIELDS:
-            raise BadOperation(f"{EXPIRING} needs a map of {', '.join(sorted(_FIELDS))}")
-        operation, now_ms = argument.get("operation"), clock.set_ms()
-        in_ms, at_ms = argument.get("in_ms"), argument.get("at_ms")
-        if not isinstance(operation, str) or operation in (EXPIRING, PERSIST):
+        if type(argument) is not list or len(argument) != _PARTS_COUNT:
+            raise BadOperation(f"{EXPIRING} needs a list: operation, argument, in_ms, at_ms")
+        operation, inner, in_ms, at_ms = argument
+        if type(operation) is not str or operation in (EXPIRING, PERSIST):
             raise BadOperation(f"{EXPIRING} needs the operation that it makes, as text")
+        now_ms = clock.set_ms()
         if type(in_ms) is int and at_ms is None and 0 < in_ms <= EXPIRES_S_MAX * 1_000:
             at_ms = now_ms + in_ms
         elif type(at_ms) is not int or in_ms is not None or not 0 <= at_ms < NEVER_MS:
@@ -253,7 +258,7 @@ def register_expiry(aggregations: Aggregations, clock: DueClock) -> None:
                 f"expires_at is {late_s:.3f} s in the past, by the clock of the key's owner; to"
                 " delete a key now, use delete"
             )
-        value = aggregations.find(operation).function(there, argument.get("argument"))
+        value = inner if operation == "put" else aggregations.find(operation).function(there, inner)
         return value if value is ABSENT else Expiring(value, at_ms)
 
     def persist(there: Value | Absent, argument: Value) -> Value | Absent | Expiring:

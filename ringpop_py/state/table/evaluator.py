@@ -20,11 +20,13 @@ from ringpop_py.base.errors import (
     PartitionFull,
     RecordRefused,
     SpanRefused,
+    StaleTerm,
 )
 from ringpop_py.base.values.operations import (
     DIGEST_BYTES,
     KEY_BYTES_MAX,
     MARK_CLOSED,
+    SCALARS,
     ArgumentRows,
     Change,
     Outcome,
@@ -39,7 +41,7 @@ from ringpop_py.base.values.operations import (
     is_usual_key,
 )
 from ringpop_py.base.values.packed import decode_value
-from ringpop_py.state.table.aggregations import ABSENT, SCALARS, Expiring, check_value
+from ringpop_py.state.table.aggregations import ABSENT, Expiring, check_value
 from ringpop_py.state.table.bodies import Body, Group, Ids, is_digest
 from ringpop_py.state.table.conditions import replaces
 from ringpop_py.state.table.due import at_ms_of, have_instants, plain, stamped
@@ -67,6 +69,9 @@ CHANGES_MAX: Final = 65_536
 OFFSETS_MAX: Final = 4_096
 """The most sources of input whose offsets a partition keeps."""
 OFFSET_BYTES_MAX: Final = 4_096
+FENCE_PREFIX: Final = "fence:"
+"""The prefix of the names of offsets that are the highest terms of leaders that have written."""
+TERM_MAX: Final = (1 << 53) - 1
 MARK_PREFIX: Final = "mark:"
 """The prefix of the names of offsets that are marks of sources; only spans set these."""
 
@@ -154,6 +159,8 @@ class Evaluator:
 
         None if they are not new, or one of them is refused: then nothing was staged.
         """
+        if run.offsets and any(map(_is_fence, run.offsets)):
+            return None
         source, first, count = run.source, run.first, len(run)
         before = group.sessions.get(source) or self.sessions.get(source)
         if type(first) is not int or (before is not None and first <= before[0]):
@@ -227,8 +234,15 @@ class Evaluator:
         if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
             check_id(source, sequence)  # a source that is known was checked before
         session = after(before, sequence)
+        given = None if isinstance(write, PackedWrite) else write.offsets
+        fences = fences_in(given) if given else {}
         if session is None:
-            return self._repeated(write, group)
+            outcome = self._repeated(write, group)
+            group.offsets |= self._later_terms(fences, group)
+            return outcome
+        if fences and given:
+            known = self._checked_fences(fences, group)
+            given = {name: offset for name, offset in given.items() if name not in known}
         changes = write.keys if isinstance(write, PackedWrite) else write.changes
         if len(changes) > CHANGES_MAX:
             raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
@@ -253,7 +267,7 @@ class Evaluator:
                 if write.repeats:
                     group.add_id(source, sequence, session, refusal_of(write.digest))
                 raise
-            offsets = self._packed_offsets(write.offsets, group) if write.offsets else None
+            offsets = self._packed_offsets(given, group) if given else None
             digest = write.digest
         # From here on nothing raises, so the group has a write as a whole or not at all.
         group.add(changed, deleted, growth, offsets)
@@ -263,6 +277,8 @@ class Evaluator:
     def _stage_span(self, write: Write, span: Span, group: Group) -> Outcome:
         """Evaluate the part of *write* that is new; see `Span`."""
         check_span(span, len(write.changes))
+        if fences_in(write.offsets):
+            raise BadOperation("a write with a span has no fence: its source has one reader")
         if self.mergeable:
             raise BadOperation("in memory mode, copies do not agree how far a source was read")
         if len(write.changes) > CHANGES_MAX:
@@ -290,6 +306,32 @@ class Evaluator:
         offsets |= self._packed_offsets({mark_name(span.source): span.upto}, group, marks=True)
         group.add(changed, deleted, growth, offsets)
         return Outcome((span.upto,))
+
+    def _checked_fences(self, fences: Mapping[str, int], group: Group) -> list[str]:
+        """Return the *fences* that are known. Raises StaleTerm if a later term has written."""
+        if self.mergeable:
+            raise BadOperation("in memory mode, copies do not agree which term was the last")
+        found = []
+        for name, term in fences.items():
+            known = self._term_of(name, group)
+            if known > term:
+                raise StaleTerm.of(name.removeprefix(FENCE_PREFIX), term, known)
+            if known == term:
+                found.append(name)
+        return found
+
+    def _later_terms(self, fences: Mapping[str, int], group: Group) -> dict[str, bytes]:
+        # What a repetition leaves: it is of a later term, perhaps, than the write that took effect.
+        return {
+            name: self.pack(term)
+            for name, term in fences.items()
+            if term > self._term_of(name, group)
+        }
+
+    def _term_of(self, name: str, group: Group) -> int:
+        packed = group.offsets.get(name) or self.offsets.get(name)
+        term: int = 0 if packed is None else decode_value("msgpack", packed)
+        return term
 
     def _mark_of(self, source: str, group: Group) -> int:
         name = mark_name(source)
@@ -582,6 +624,23 @@ class Evaluator:
         if len(self.offsets) + len(new) > OFFSETS_MAX:
             raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
+
+
+def _is_fence(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(FENCE_PREFIX)
+
+
+def fences_in(offsets: Mapping[str, Value] | None) -> dict[str, int]:
+    """Return the terms under which a write is made. Raises BadOperation if one is no term."""
+    found: dict[str, int] = {}
+    for name, term in (offsets or {}).items():
+        if _is_fence(name):
+            if type(term) is not int or not 0 < term <= TERM_MAX:
+                raise BadOperation(
+                    f"a term is a whole number from 1 to {TERM_MAX}, not {term!r:.60}"
+                )
+            found[name] = term
+    return found
 
 
 def mark_name(source: str) -> str:

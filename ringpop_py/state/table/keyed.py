@@ -186,7 +186,7 @@ class KeyedState:
 
         Raises nothing, and changes nothing; None if there is nothing to log.
         """
-        due = self.due.due()
+        due = self.due.due() if self.due.is_any_due else []
         if not due:
             return body
         assert body is None or isinstance(body, Body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -18,7 +19,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.metering import KINDS
 from ringpop_py.state.actors.actors import Actor
-from ringpop_py.state.rows.pages import ColumnsRequest
+from ringpop_py.state.rows.pages import ColumnsOf, ColumnsRequest
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -101,6 +102,11 @@ async def test_of_many_each_key_counts_and_each_write() -> None:
         assert counts(b) == {"read": (at_b, 0, 0), "write": (at_b, at_b, 0)}
 
 
+async def columns(keyspace: Keyspace, request: ColumnsRequest) -> None:
+    numbers = [number for number, _ in request.parts]
+    await keyspace.results_of(partial(ColumnsOf, request), numbers)
+
+
 async def test_a_scan_counts_once_a_member() -> None:
     async with a_cluster() as cluster:
         a, b, keyspace = await two(cluster)
@@ -108,11 +114,11 @@ async def test_a_scan_counts_once_a_member() -> None:
         before = [counts(node).get("write") for node in (a, b)]
         assert [key async for key, _ in keyspace.scan()] == ["x"]
         parts = tuple((number, "") for number in range(8))
-        await keyspace.read_columns(ColumnsRequest("k", keyspace.generation, parts))
+        await columns(keyspace, ColumnsRequest("k", keyspace.generation, parts))
         owned = tuple(
             (number, ("y", "z")) for number in range(8) if keyspace.destination(number) == "b"
         )
-        await keyspace.read_columns(ColumnsRequest("k", keyspace.generation, owned))
+        await columns(keyspace, ColumnsRequest("k", keyspace.generation, owned))
 
         assert counts(a).pop("scan") == counts(b).pop("scan") == (2, 0, 0)
         assert counts(b).pop("read") == (2 * len(owned), 0, 0)

@@ -9,10 +9,10 @@ import pytest
 
 from ringpop_py.base.errors import ConditionFailed, KeyspaceError, OperationIdReused
 from ringpop_py.base.values.declared import replace
+from ringpop_py.base.values.operation_ids import named_write
 from ringpop_py.base.values.operations import Change, OperationId, Outcome, Write
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.conditions import conditional, register_conditions, tag_of
-from ringpop_py.state.table.operation_ids import named_write
 from ringpop_py.state.table.sessions import Sessions, refusal_of, with_records
 from tests.state.table import test_keyed
 from tests.state.table.test_sessions import with_digests

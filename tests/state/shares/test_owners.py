@@ -11,7 +11,7 @@ from ringpop_py import Request
 from ringpop_py.base.errors import NoOwner, Refused
 from ringpop_py.base.values.declared import replace
 from ringpop_py.route.proxy.request import Reply
-from ringpop_py.state.keyspaces.owners import KeyspaceOwners
+from ringpop_py.state.shares.owners import KeyspaceOwners
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:

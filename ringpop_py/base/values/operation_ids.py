@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 import xxhash
 
 from ringpop_py.base.errors import BadOperation
-from ringpop_py.base.values.operations import OperationId, Write
+from ringpop_py.base.values.operations import SCALARS, OperationId, Write
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.state.table.aggregations import SCALARS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ringpop_py.base.errors import BadOperation, OperationIdReused
+from ringpop_py.base.values.operation_ids import NO_DIGEST, named_write
 from ringpop_py.base.values.operations import Change, Outcome
-from ringpop_py.state.table.operation_ids import NO_DIGEST, named_write
 from tests.state.keyspaces.kinds import KINDS, a_keyspace
 
 if TYPE_CHECKING:

@@ -1,0 +1,96 @@
+"""What instants and fences cost a put, and what 100,000 keys that are due together cost others."""
+
+from __future__ import annotations
+
+from itertools import count
+from statistics import median, quantiles
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from ringpop_py import expiring
+from ringpop_py.state.stores.memory import MemoryStore
+from tests.bench.keyspaces.nodes import a_keyspace
+from tests.bench.keyspaces.puts import PARTITIONS, VALUE, rate
+from tests.bench.report import Row, against_goal, larger_is_better
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+
+CALLERS: Final = 64
+ROUNDS: Final = 9
+TARGETS: Final = {"with_expiry": 0.9, "fenced": 0.95}
+DUE_COUNT: Final = 100_000
+DUE_IN_S: Final = 8.0
+P99_GOAL_MS: Final = 50.0
+
+
+class Term(NamedTuple):
+    """A fence."""
+
+    name: str
+    term: int
+
+
+def services(folder: Path) -> Iterator[Row]:
+    """Puts with an instant or a fence beside plain ones; a get while many keys expire."""
+    plain, others = trio.run(_puts, folder)
+    for name, target in TARGETS.items():
+        value = others[name]
+        yield larger_is_better(f"state.put.{name}", value, "1/s", "a plain put", plain, target)
+    worst_ms, took_s = trio.run(_due, folder)
+    name = f"state.get.p99_while_{DUE_COUNT}_keys_expire"
+    yield against_goal(name, worst_ms, "ms", P99_GOAL_MS)
+    yield Row(f"state.expire.{DUE_COUNT}_keys", took_s, "s")
+
+
+async def _puts(folder: Path) -> tuple[float, dict[str, float]]:
+    """In turns, so that what else runs slows all; a store in memory, which hides no cost."""
+    found: dict[str, list[float]] = {"plain": [], **{name: [] for name in TARGETS}}
+    options: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "with_expiry": {"expires_in": 3600},
+        "fenced": {"fence": Term("bench", 1)},
+    }
+    async with a_keyspace(folder / "one", PARTITIONS, store=MemoryStore()) as keyspace:
+        keys = count()
+
+        def put(given: dict[str, Any]) -> Callable[[], Awaitable[None]]:
+            return lambda: keyspace.put(f"key-{next(keys) % 10_000}", VALUE, **given)
+
+        for _ in range(ROUNDS):
+            for name, rates in found.items():
+                rates.append(await rate([put(options[name])] * CALLERS))
+    return median(found.pop("plain")), {name: median(rates) for name, rates in found.items()}
+
+
+async def _due(folder: Path) -> tuple[float, float]:
+    """All keys are due in one second; return the p99 of gets from then on, and how long it took."""
+    async with a_keyspace(folder / "two", PARTITIONS, store=MemoryStore()) as keyspace:
+        await keyspace.put("stays", VALUE)
+        at = time() + DUE_IN_S
+        for first in range(0, DUE_COUNT, 10_000):
+            some = [
+                (f"k{n}", *expiring("put", VALUE, expires_at=at + n / DUE_COUNT))
+                for n in range(first, first + 10_000)
+            ]
+            await keyspace.update_many(some, timeout_s=60)
+        assert time() < at, "the keys took too long to be put"
+        await trio.sleep(at - time())
+        began, took = perf_counter(), list[float]()
+        while await _any_left(keyspace, took):
+            await trio.sleep(0.001)
+        return quantiles(took, n=100)[98] * 1e3, perf_counter() - began
+
+
+async def _any_left(keyspace: Keyspace, took: list[float]) -> bool:
+    started = perf_counter()
+    await keyspace.get("stays")
+    took.append(perf_counter() - started)
+    if len(took) % 50:
+        return True
+    return bool((await keyspace.page_packed("k", limit=1)).rows)
