@@ -155,14 +155,14 @@ async def _running(
     def refused(address: str, cluster: str) -> None:
         ringpop.reporter.tell_stranger(address, cluster)
 
-    def dialed(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-        if TIME_HEADER in ours and TIME_HEADER in theirs:
-            said_ms, dialed_ms = theirs[TIME_HEADER], int(ours[TIME_HEADER])
-            ringpop.reporter.tell_time(theirs["host_port"], said_ms, dialed_ms=dialed_ms)
+    def met(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+        if TIME_HEADER in theirs:
+            at = int(ours[TIME_HEADER]) if TIME_HEADER in ours else None
+            ringpop.reporter.tell_time(theirs["host_port"], theirs[TIME_HEADER], dialed_ms=at)
 
     secured, credentials = _secured(config, network)
     channel = _channel_for(config, secured, refused=refused)
-    channel.on_dialed = dialed
+    channel.on_met = met
     channel.tracing = _tracing() if config.tracing else None
     by_tcp = network is None or isinstance(network, CutNetwork)
     bound, advertised = await _listening(channel, config, credentials, by_tcp=by_tcp)

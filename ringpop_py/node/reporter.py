@@ -150,16 +150,19 @@ class Reporter:
             text = text_of({"event": "stranger-refused", **record})
             log.warning("stranger-refused", text=text, **record)
 
-    def tell_time(self, address: str, said_ms: str, *, dialed_ms: int) -> None:
+    def tell_time(self, address: str, said_ms: str, *, dialed_ms: int | None) -> None:
         """Log once for an address that its clock differs from ours by `CLOCK_DIFFERS_S` or more.
 
         Args:
-            said_ms: the peer's time, in milliseconds, as it sent it after it was dialed.
-            dialed_ms: the time of our own clock before that.
+            said_ms: the peer's time, in milliseconds, as it sent it when the connection was made.
+            dialed_ms: the time of our own clock before that; None if the peer has dialed, which
+                compares the clocks itself.
         """
         if not (said_ms.isdecimal() and len(said_ms) <= TIME_CHARACTERS_MAX):
             return  # a peer can send any text
         self.clocks.told(address, int(said_ms))
+        if dialed_ms is None:
+            return
         read_ms = round(time.time() * 1000)
         ahead_s = clock_ahead_ms(int(said_ms), dialed_ms=dialed_ms, read_ms=read_ms) / 1000
         if abs(ahead_s) >= CLOCK_DIFFERS_S and self._first_time(address, "clock"):

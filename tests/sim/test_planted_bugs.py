@@ -24,6 +24,7 @@ from tests.sim.planted.bugs import BUGS, Bug
 from tests.sim.planted.dataflows import DATAFLOW_BUGS
 from tests.sim.planted.drivers import DRIVER_BUGS
 from tests.sim.planted.entries import ENTRY_BUGS
+from tests.sim.planted.expiry import EXPIRY_BUGS
 from tests.sim.planted.hunt import UNIT, broken_by
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.lines import LINE_BUGS
@@ -43,6 +44,7 @@ WHOLE_BUGS: Final = (
     *LOG_BUGS,
     *LINE_BUGS,
     *ENTRY_BUGS,
+    *EXPIRY_BUGS,
     *SHUFFLE_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *WHOLE_BUGS, *STREAM_BUGS, *DATAFLOW_BUGS)

@@ -6,7 +6,7 @@ import pytest
 
 from ringpop_sim.plans.plan import OPERATIONS, Cut
 from ringpop_sim.plans.planfile import parse_plan, plan_text
-from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.random_plans import random_plan, with_expiry
 from ringpop_sim.units import s
 
 SEEDS = range(400)
@@ -22,6 +22,8 @@ def test_every_kind_of_fault_is_drawn() -> None:
     plans = [
         random_plan(seed, keyspaces=keyspaces) for seed in SEEDS for keyspaces in (False, True)
     ]
+
+    plans += [with_expiry(plan, seed) for seed, plan in enumerate(plans) if plan.keyspace]
 
     # Processes for shuffles are in scenarios alone.
     drawn = {o.kind for plan in plans for o in plan.operations}

@@ -89,8 +89,8 @@ class Channel:
         accept: gets a peer's init headers and returns None, or why the peer is refused.
 
     Attributes:
-        on_dialed: called when a connection that this channel made is up, with the init headers of
-            this end, made before it was dialed, and with those of the peer, made after that.
+        on_met: called when a connection with a peer that listens is up, with the init headers of
+            this end, if it has dialed, made before that; and with those of the peer.
         on_disconnect: called with the peer's address when an established connection broke.
         on_quiet: called with the peer's address when it owes answers and has sent nothing for
             `QUIET_US`.
@@ -127,7 +127,7 @@ class Channel:
         self.links = LinkTable(self.limits)
         self.calls_sent = 0
         self.tracing: Tracing | None = None
-        self.on_dialed: Callable[[Mapping[str, str], Mapping[str, str]], None] = _ignore
+        self.on_met: Callable[[Mapping[str, str], Mapping[str, str]], None] = _ignore
         self.on_disconnect: Callable[[Address], None] = _ignore
         self.on_quiet: Callable[[Address], None] = _ignore
         self.on_handler_error: Callable[[str, Exception], None] = _ignore
@@ -402,14 +402,14 @@ class Channel:
 
     def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None:
         """Note that the peer has introduced itself."""
-        if link.connection.initiates:
-            self.on_dialed(link.connection.init_headers, headers)
         identity = link.incoming.identity
         # Only a member of that address is believed: our calls to it use this connection then.
         if link.address is None and (identity is None or identity.role is Role.MEMBER):
             address = listening_address(link.connection.peer_host_port)
             if address is not None and (identity is None or self.owns(identity.name, address)):
                 link.address = address
+        if link.connection.initiates or link.address is not None:
+            self.on_met(link.connection.init_headers if link.connection.initiates else {}, headers)
         self.links.is_up(link)
 
     def link_is_down(self, link: PeerLink, *, broke: bool) -> None:

@@ -33,22 +33,23 @@ class Clocks:
         if len(self._ahead_ms) > PEERS_MAX:
             del self._ahead_ms[next(iter(self._ahead_ms))]
 
-    def _median_ms(self, own_ms: int) -> int:
+    def _all_ms(self, own_ms: int) -> list[int]:
         if not self._ahead_ms:
-            return own_ms
+            return [own_ms]
         now_ms = _monotonic_ms()
-        others = [now_ms + ahead_ms for ahead_ms in self._ahead_ms.values()]
-        return sorted([own_ms, *others])[len(others) // 2]  # of an even number the lower one
+        return sorted([own_ms, *(now_ms + ahead_ms for ahead_ms in self._ahead_ms.values())])
 
     def set_ms(self) -> int:
         """See `DueClock`."""
         own_ms = int(self.wall_s() * 1_000)
-        return max(own_ms, self._median_ms(own_ms))
+        said = self._all_ms(own_ms)
+        return max(own_ms, said[len(said) // 2])  # of an even number, the later of the two
 
     def due_ms(self) -> int:
         """See `DueClock`."""
         own_ms = int(self.wall_s() * 1_000)
-        return min(own_ms, self._median_ms(own_ms))
+        said = self._all_ms(own_ms)
+        return min(own_ms, said[(len(said) - 1) // 2])  # the earlier of the two
 
 
 def _monotonic_ms() -> int:

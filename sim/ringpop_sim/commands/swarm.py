@@ -25,6 +25,7 @@ EXAMPLES: Final = (
     "ringpop-sim swarm --seeds 200 --nodes 20 --format json",
     "ringpop-sim swarm --whole --for 300",
     "ringpop-sim swarm --whole --mode memory --partitions 16 --seeds 100",
+    "ringpop-sim swarm --whole --expiring --nodes 5 --seeds 100",
 )
 SEEDS_DEFAULT: Final = 1000
 WHOLE_NODES_DEFAULT: Final = 4
@@ -48,6 +49,8 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=c.count, metavar="N",
                         help="of that keyspace (1 to 16, by the seed)")  # fmt: skip
     parser.add_argument("--mode", choices=get_args(Mode), help="of that keyspace (by the seed)")
+    parser.add_argument("--expiring", action="store_true",
+                        help="keys of that keyspace expire, and wall clocks jump")  # fmt: skip
     parser.add_argument("--no-shrink", action="store_true", help="do not look for smaller plans")
     parser.add_argument("--save", metavar="DIR", help="write a case of each failure to DIR")
     parser.add_argument("--format", choices=["table", "json"], default="table")
@@ -55,10 +58,11 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    if not options.whole and (options.partitions or options.mode):
-        raise PlanError("--partitions and --mode are of a keyspace: give --whole, too")
+    of_keyspace = options.partitions, options.mode, options.expiring
+    if not options.whole and any(of_keyspace):
+        raise PlanError("--partitions, --mode and --expiring are of a keyspace: give --whole, too")
     nodes = options.nodes or (WHOLE_NODES_DEFAULT if options.whole else NODES_DEFAULT)
-    shape = Shape(nodes, options.faults, options.whole, options.partitions, options.mode)
+    shape = Shape(nodes, options.faults, options.whole, *of_keyspace)
     seeds = options.seeds
     if seeds is None and options.for_s is None:
         seeds = SEEDS_DEFAULT

@@ -158,6 +158,8 @@ class KeyspacePlan:
         files: how many files grow that a stream reads into it; 0: there is no stream.
         rotated_us: the time between two rotations of such a file, in the mean; 0: they only grow.
         dataflow: whether a dataflow reads them as well, and writes their lines to other keys.
+        expiring: the share of requests that are for keys that expire. In memory mode, copies are
+            then merged by `last_writer_wins`, as these need it.
     """
 
     partitions: int = 8
@@ -183,6 +185,7 @@ class KeyspacePlan:
     files: int = 0
     rotated_us: int = 0
     dataflow: bool = False
+    expiring: float = 0.0
 
     def __post_init__(self) -> None:
         modes = ", ".join(get_args(Mode))
@@ -194,6 +197,7 @@ class KeyspacePlan:
                 ok = getattr(self, field.name) >= (field.name == "timeout_us")
                 _require(ok=ok, message=f"{field.name} must be 0 or more, and timeout_us above 0")
         _require_share("actors", self.actors)
+        _require_share("expiring", self.expiring)
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
         ok = self.files == 0 or (self.files > 0 and self.mode == "durable")
@@ -441,6 +445,14 @@ class Clock(Operation):
         Operation.__post_init__(self)
         ok = abs(self.drift_ppm) <= DRIFT_PPM_MAX
         _require(ok=ok, message=f"drift_ppm must be {DRIFT_PPM_MAX} millionths at most")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump(Operation):
+    """Set the wall clocks of *nodes* forward by *clock_us* (or back), which whole daemons see."""
+
+    nodes: Nodes
+    clock_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

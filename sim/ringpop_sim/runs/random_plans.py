@@ -134,6 +134,23 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
     return replace(plan, until_us=plan.quiet_at_us + bounds.settle_us + PARTITIONS_SETTLE_US)
 
 
+def with_expiry(plan: p.Plan, seed: int) -> p.Plan:
+    """Return *plan* with keys that expire, and wall clocks that jump, always the same few's."""
+    assert plan.keyspace is not None
+    draw = _Draw(random.Random(f"expiring {seed}"), plan.nodes)
+    keyspace = replace(plan.keyspace, expiring=0.8, per_second=25.0, after_us=10 * s, actors=0.0)
+    jumps: list[Operation] = [
+        p.Jump(at_us=at_us, for_us=draw.lasting(), nodes=(node,), clock_us=by * hours)
+        for node in draw.rng.sample(range(plan.nodes), (plan.nodes - 1) // 2)
+        for at_us, by in [(draw.rng.choice((0, draw.at())), draw.rng.choice((-1, 1)))]
+    ]
+    others = [replace(o, clock_us=0) if isinstance(o, p.Crash) else o for o in plan.operations]
+    operations = tuple(sorted((*others, *jumps), key=lambda operation: operation.at_us))
+    changed = replace(plan, keyspace=keyspace, operations=operations)
+    later_us = changed.quiet_at_us - plan.quiet_at_us
+    return replace(changed, until_us=plan.until_us + later_us + keyspace.after_us)
+
+
 class _Draw:
     """The random draws for one plan."""
 

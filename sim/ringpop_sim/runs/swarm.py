@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_sim.checks import Broken
 from ringpop_sim.runs.outcome import RunOutcome, outcome_of
-from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
+from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan, with_expiry
 from ringpop_sim.runs.run import whole_run
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Shape:
     keyspaces: bool = False
     partitions: int | None = None
     mode: Mode | None = None
+    expiring: bool = False
 
     def check(self) -> None:
         """Raise PlanError if such plans cannot be run here: before processes begin with it."""
@@ -63,7 +64,8 @@ class Shape:
             keyspace = replace(keyspace, strategy="balanced", automatic=True)
         elif self.mode is not None:
             keyspace = replace(keyspace, mode=self.mode)
-        return replace(plan, keyspace=keyspace)
+        plan = replace(plan, keyspace=keyspace)
+        return with_expiry(plan, seed) if self.expiring else plan
 
 
 @dataclass(slots=True)

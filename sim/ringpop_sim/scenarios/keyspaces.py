@@ -10,6 +10,7 @@ from ringpop_sim.plans.plan import (
     Drain,
     FailStore,
     Impair,
+    Jump,
     KeyspacePlan,
     Link,
     Operation,
@@ -21,7 +22,7 @@ from ringpop_sim.plans.plan import (
     uniform,
 )
 from ringpop_sim.scenarios.sizes import cut_in_halves, everybody, for_nodes
-from ringpop_sim.units import ms, s
+from ringpop_sim.units import hours, ms, s
 
 QUICK: Final[tuple[tuple[str, float | int | bool], ...]] = (
     ("period_s", 0.5),
@@ -184,6 +185,19 @@ def partitions_by_hand(count: int) -> Plan:
     return _served(count, keyspace, *stops, *spread, for_good, left=1)
 
 
+@for_nodes(5, usual=5)
+def keys_expire(count: int) -> Plan:
+    """Keys expire while wall clocks jump, partitions move, and a member is killed."""
+    kill = Crash(at_us=24 * s, for_us=4 * s, nodes=(2,))
+    return _expiring(count, "durable", kill, *_drains(count, 4))
+
+
+@for_nodes(5, usual=5)
+def copies_expire(count: int) -> Plan:
+    """Keys expire on both sides of a cut, where clocks jump; what was renewed on one side stays."""
+    return _expiring(count, "memory", *_drains(count, 4), cut_in_halves(count, 22 * s, 10 * s))
+
+
 @for_nodes(3, usual=4)
 def logs_rotated(count: int) -> Plan:
     """Log files grow and are rotated; a stream and a dataflow count each line once."""
@@ -197,6 +211,15 @@ def logs_rotated(count: int) -> Plan:
         FailStore(at_us=30 * s, for_us=3 * s, how="unknown"),
         Crash(at_us=36 * s, for_us=3 * s, nodes=others),
     )
+
+
+def _expiring(count: int, mode: str, *operations: Operation) -> Plan:
+    keyspace = _busy(mode, keys=2, expiring=0.9, after_us=10 * s)
+    jumps = (
+        Jump(at_us=at_s * s, for_us=6 * s, nodes=(node,), clock_us=by * hours)
+        for at_s, node, by in ((4, 0, 1), (6, 1, -1), (14, 1, 1), (16, 0, -1), (23, 0, 1))
+    )
+    return _served(count, keyspace, *jumps, *operations)
 
 
 def _drained(count: int, mode: str) -> Plan:

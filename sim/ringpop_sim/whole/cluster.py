@@ -88,6 +88,9 @@ class Daemon(Process):
         self.slow_us += by_us
         self.body.slow_us = self.slow_us
 
+    def set_wall(self, off_us: int) -> None:
+        self.body.wall_us = off_us
+
     def drift(self, ppm: int, now: int) -> None:
         Process.drift(self, ppm, now)
         self.body.drift(ppm)
@@ -306,7 +309,7 @@ class WholeCluster(World):
                     strategy=plan.strategy,
                     automatic=plan.automatic,
                     min_cluster_size=plan.min_cluster_size,
-                    merge="union",
+                    merge="last_writer_wins" if plan.expiring else "union",
                     checkpoint_interval_s=INTERVAL_US / s,
                 )
             except RingpopError:  # of the store; an application tries again

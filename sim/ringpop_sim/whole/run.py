@@ -15,6 +15,7 @@ from ringpop_sim.units import s
 from ringpop_sim.whole.cluster import WholeCluster, heard
 from ringpop_sim.whole.keyspaces.clients import DaemonClients
 from ringpop_sim.whole.keyspaces.driver_oracles import DRIVER_ORACLES, CalmIsQuick
+from ringpop_sim.whole.keyspaces.expiring import KeysExpire
 from ringpop_sim.whole.keyspaces.logs import LogsCountOnce
 from ringpop_sim.whole.keyspaces.oracles import ORACLES
 from ringpop_sim.whole.keyspaces.outside import connecting
@@ -109,7 +110,8 @@ class WholeRun(Run):
             return found
         self.shares = shares = DaemonShares(world)
         self.clients = clients = DaemonClients(shares)
-        oracles = [kind(world, shares, clients) for kind in KEYSPACE_ORACLES]
+        kinds = (*KEYSPACE_ORACLES, KeysExpire) if shares.plan.expiring else KEYSPACE_ORACLES
+        oracles = [kind(world, shares, clients) for kind in kinds]
         self._oracles += oracles
         return [*found, shares, *oracles]
 

@@ -262,6 +262,18 @@ def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:
     )
 
 
+def _jump(world: World, operation: p.Jump, _node: int | None) -> Undo:
+    def by(clock_us: int) -> None:
+        for node in operation.nodes:
+            world.wall_offset_us[node] = world.wall_offset_us.get(node, 0) + clock_us
+            process = world.numbered.get(node)
+            if process is not None:  # also if it has ended: it may be revived
+                process.set_wall(world.wall_offset_us[node])
+
+    by(operation.clock_us)
+    return lambda: by(-operation.clock_us)
+
+
 def _discover(world: World, operation: p.Discovery, _node: int | None) -> Undo:
     strangers = tuple(STRANGERS + i for i in range(operation.strangers))
     hosts = _machines(world, operation.listed) + strangers
@@ -322,6 +334,7 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.FailShuffler: _for_shares,
     p.Rebalance: _for_shares,
     p.Clock: _clock,
+    p.Jump: _jump,
     p.Discovery: _discover,
     p.Rumour: _rumour,
     p.Lie: _lie,

@@ -87,6 +87,9 @@ class Process:
         self._drifted_us = self.time(now) - now
         self._drift_ppm, self._drift_from = ppm, now
 
+    def set_wall(self, off_us: int) -> None:
+        """Have its wall clock be *off_us* ahead; a node alone looks at that only as it starts."""
+
     def slow(self, by_us: int) -> None:
         """Make the process act *by_us* later on everything."""
         self.slow_us += by_us  # a sum, because faults may overlap, and each takes back its own part

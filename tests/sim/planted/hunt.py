@@ -4,9 +4,9 @@ A program of its own, so that each bug is in a process with a core of its own. T
 names the invariants that are wanted: a plan ends as soon as one is broken. Each other argument is a
 scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or a
 random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions,
-``durable:4:7`` and ``memory:4:7``: of that mode), the tests in a file (``unit:tests/…/test_x.py``)
-of which a rare course of events needs one, or schedules of dataflows (``dataflows:300:1``: 300 of
-them, from seed 1 on).
+``durable:4:7`` and ``memory:4:7``: of that mode; ``expiring:5:7``: with keys that expire), the
+tests in a file (``unit:tests/…/test_x.py``) of which a rare course of events needs one, or
+schedules of dataflows (``dataflows:300:1``: 300 of them, from seed 1 on).
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -35,7 +35,7 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
 CHECKERS: Final = {"dataflows": DATAFLOWS}
 THEORY: Final = "theory"
 LOOK_US: Final = 1_000_000
-RANDOM: Final = ("partitions", "plans", *get_args(Mode))
+RANDOM: Final = ("partitions", "plans", "expiring", *get_args(Mode))
 UNIT: Final = "unit"
 ROOT: Final = Path(__file__).parents[3]
 TESTS_FAILED: Final = 1
@@ -72,7 +72,8 @@ def broken_by(hunt: str, wanted: Sequence[str] = ()) -> dict[str, str]:
         return next(({o.broken.invariant: str(o)} for o in outcomes if o.broken is not None), {})
     if name in RANDOM:
         mode: Any = name if name in get_args(Mode) else None
-        plan = Shape(size, 5, name != "plans", mode=mode).plan(seed)
+        shape = Shape(size, 5, name != "plans", mode=mode, expiring=name == "expiring")
+        plan = shape.plan(seed)
     else:
         plan = scenario(name, size or None)
     found: dict[str, str] = {}

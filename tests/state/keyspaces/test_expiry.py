@@ -138,6 +138,31 @@ def test_a_clock_is_guarded_by_the_median_of_others() -> None:
     trio.run(main)
 
 
+def test_of_two_clocks_one_that_is_wrong_brings_nothing_forward() -> None:
+    async def main() -> None:
+        clocks, right = Clocks(), int(time.time() * 1_000)
+        clocks.told("peer", right)
+        for off_ms in (-HOUR_S * 1_000, HOUR_S * 1_000):
+            clocks.wall_s = partial(float, (right + off_ms) / 1_000)
+            assert clocks.set_ms() >= right
+            assert clocks.due_ms() < right + 500
+
+    trio.run(main)
+
+
+async def test_both_ends_of_a_connection_learn_the_time_of_the_other() -> None:
+    async with a_cluster() as cluster:
+        a, b = [await cluster.start(name) for name in "ab"]
+
+        for node in (a, b):
+            while not node.reporter.clocks._ahead_ms:
+                await trio.sleep(0.01)
+
+        assert len(list(a.channel.links)) == 1
+        said = [abs(node.reporter.clocks.set_ms() - time.time() * 1_000) for node in (a, b)]
+        assert max(said) < 5_000
+
+
 async def test_rules_that_join_copies_refuse_instants() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import trio
 
@@ -56,7 +56,10 @@ class DaemonRequest:
         sent_at: when that was; *began_at* is when it was sent first.
         may_have_run: whether an earlier attempt may have taken effect.
         outside: whether the client is not a member.
+        is_apart: whether it is no part of the history: who has begun it keeps it.
     """
+
+    is_apart: ClassVar[bool] = False
 
     process: Daemon
     keys: Sequence[str]
@@ -137,6 +140,7 @@ class DaemonClients:
         history: what is known of all that has ended.
         open: the requests that have not ended.
         on_end: called with each request that has got its results.
+        begin_expiring: begins a request for keys that expire, at a daemon.
     """
 
     def __init__(self, shares: DaemonShares) -> None:
@@ -146,6 +150,7 @@ class DaemonClients:
         self.ended_count = 0
         self.failed_count = 0
         self.on_end: list[Callable[[DaemonRequest, Sequence[Any]], None]] = []
+        self.begin_expiring: Callable[[Daemon], None]
         self._shares = shares
         self._world = shares.cluster
         self._rng = random.Random(f"clients {shares.world.seed}")
@@ -164,7 +169,7 @@ class DaemonClients:
         world.push(world.now + 1 + int(gap_us), self._next)
         if world.now > world.plan.quiet_at_us + self.plan.after_us:
             return
-        daemon = self._a_daemon()
+        daemon = self.a_daemon()
         if daemon is not None:
             self._begin(daemon)
 
@@ -179,7 +184,7 @@ class DaemonClients:
         if world.now > until:
             return
         for _ in range(rng.randint(1, BURST_MAX)):
-            daemon = self._a_daemon()
+            daemon = self.a_daemon()
             if daemon is not None:
                 world.push(world.now + rng.randint(0, TOGETHER_US), self._begin_at, daemon)
         gap_us = 1 + int(rng.expovariate(1 / GAP_US))
@@ -189,7 +194,8 @@ class DaemonClients:
         if daemon.serves:
             self._begin(daemon)
 
-    def _a_daemon(self) -> Daemon | None:
+    def a_daemon(self) -> Daemon | None:
+        """Return a daemon that serves."""
         found = [p for p in self._world.running if isinstance(p, Daemon) and p.serves]
         return found[self._rng.randrange(len(found))] if found else None
 
@@ -197,6 +203,9 @@ class DaemonClients:
         plan, rng, now = self.plan, self._rng, self._world.now
         if plan.actors and rng.random() < plan.actors:
             self._begin_mail(daemon)
+            return
+        if plan.expiring and rng.random() < plan.expiring:
+            self.begin_expiring(daemon)
             return
         chosen = rng.sample(range(plan.keys), min(plan.keys_each, plan.keys))
         if rng.random() < ALONE_SHARE:
@@ -206,7 +215,7 @@ class DaemonClients:
         if rng.random() >= READ_SHARE:
             items = [self._items_count + 1 + at for at in range(len(keys))]
             self._items_count += len(keys)
-        self._send_first(DaemonRequest(daemon, keys, items, now, now), daemon)
+        self.send(DaemonRequest(daemon, keys, items, now, now), daemon)
 
     def _begin_mail(self, daemon: Daemon) -> None:
         plan, rng, now = self.plan, self._rng, self._world.now
@@ -219,9 +228,10 @@ class DaemonClients:
         request.message = [item, works_us, int(fails)]
         request.tells = bool(request.items) and tells and not self._is_calm
         request.looks = not item and looks
-        self._send_first(request, daemon)
+        self.send(request, daemon)
 
-    def _send_first(self, request: DaemonRequest, daemon: Daemon) -> None:
+    def send(self, request: DaemonRequest, daemon: Daemon) -> None:
+        """Send *request* to *daemon* for the first time, from there or from outside."""
         # A client is configured with one address, where its daemon may be no longer.
         is_there = daemon.machine == daemon.number
         request.outside = self._rng.random() < OUTSIDE_SHARE and is_there
@@ -265,6 +275,8 @@ class DaemonClients:
         self.ended_count += 1
         for call in self.on_end:
             call(request, found)
+        if request.is_apart:
+            return
         for key, one in zip(request.keys, found, strict=True):
             if not request.items and not isinstance(one, RingpopError):
                 self._add(request, key, "get", None, tuple(one) if one else ABSENT)
@@ -312,7 +324,7 @@ class DaemonClients:
             self._give_up(request)
 
     def _repeat(self, request: DaemonRequest) -> None:
-        daemon = self._a_daemon()
+        daemon = self.a_daemon()
         if daemon is None:
             self._give_up(request)
         elif request in self.open:

@@ -99,6 +99,8 @@ class HistoriesHold(KeyspaceOracle):
 
 def _orderly(world: World) -> bool:
     plan = world.plan
+    if plan.keyspace is None or plan.keyspace.expiring:  # of two sides, the later writer wins
+        return False
     if plan.link.loss or plan.link.corrupt:
         return False
     # A second stop or a late start of a node that is down: its supervisor kills what it finds.
