@@ -136,7 +136,7 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
             "route",
             "node",
         ),
-        *("edge.admin", "edge.cli", "edge.daemon"),
+        *("edge.admin", "edge.cli", "edge.daemon", "edge.instants"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}
     heavy |= {

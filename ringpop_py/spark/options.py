@@ -23,6 +23,7 @@ from ringpop_py.base.values.packed import decode_value
 from ringpop_py.member.discovery.hosts import listed_addresses
 from ringpop_py.state.placement.definition import name_rule
 from ringpop_py.state.placement.keys import PARTITIONS_MAX
+from ringpop_py.state.table.due import EXPIRES_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,8 @@ OPTIONS: Final = (
     Option("retrySchedule", _WRITE, "seconds before each retry; the last one is repeated (0,1,5)"),
     Option("maxRetries", _WRITE, f"retries of one call ({MAX_RETRIES})"),
     Option("operation", _WRITE, "put, an aggregation, or column=aggregation,… (put)"),
+    Option("expiresIn", _WRITE, "seconds until these keys expire, for operation put (never)"),
+    Option("expiresAtField", _WRITE, "a column that says when: timestamp, or long seconds (never)"),
     Option("onNullKey", _WRITE, "rows without a key: fail, skip or count (fail)"),
     Option("flushRows", _WRITE, f"rows a task gathers before it combines them ({FLUSH_ROWS})"),
     Option("flushBytes", _WRITE, f"bytes before it sends them ({FLUSH_BYTES >> 20}m)"),
@@ -139,6 +142,8 @@ class WriteOptions:
     Attributes:
         operation: the operation for the value as a whole; "fields" if there are *fields*.
         fields: aggregations by column.
+        expires_in: seconds until keys expire, from when their rows are packed.
+        expires_at: the column that says when; it is not part of the value.
         schema: what `ringpop_py.spark.typed.kept_schema` returns; empty if nothing is kept.
     """
 
@@ -155,6 +160,8 @@ class WriteOptions:
     create: bool
     partitions: int | None
     schema: str = ""
+    expires_in: float | None = None
+    expires_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,12 @@ def write_options(given: Mapping[str, str], *, streaming: bool = False) -> Write
         _refuse("value names the column of arguments, and operation names columns: give only one")
     if operation == "count" and value is not None:
         _refuse("count takes no column: leave value out")
+    expires_in = options.get("expiresIn", _word(seconds_above_0(EXPIRES_S_MAX)), None)
+    expires_at = options.get("expiresAtField", str, None)
+    if expires_in is not None and expires_at is not None:
+        _refuse("expiresIn and expiresAtField exclude each other: give only one")
+    if (expires_in is not None or expires_at is not None) and operation != "put":
+        _refuse("expiresIn and expiresAtField are for operation put: other ones keep the instant")
     create = options.get("createKeyspace", _word(SWITCH), default=False)
     partitions = options.get("partitions", _word(whole(1, PARTITIONS_MAX)), None)
     if partitions is not None and not create:
@@ -195,6 +208,8 @@ def write_options(given: Mapping[str, str], *, streaming: bool = False) -> Write
         job=options.get("job", JOB.parsed, None),
         create=create,
         partitions=partitions,
+        expires_in=expires_in,
+        expires_at=expires_at,
     )
 
 

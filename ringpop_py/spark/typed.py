@@ -90,7 +90,7 @@ def kept_schema(options: WriteOptions, schema: StructType) -> str:
         _keep(kept, options.value, options.operation, kinds[options.value])
     elif options.operation in _AS_IT_IS:
         for name, kind in kinds.items():
-            if name != options.key:
+            if name not in (options.key, options.expires_at):
                 _keep(kept, name, options.operation, kind)
     elif options.operation == _COUNT:
         _keep(kept, _COUNT, _COUNT, None)

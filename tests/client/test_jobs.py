@@ -31,6 +31,7 @@ from ringpop_py.state.jobs import messages as jobs_messages
 from ringpop_py.state.messages import DESCRIBE
 from ringpop_py.state.rows.vectors import NumberRows
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from ringpop_py.state.table.due import at_ms_of
 from tests.state.jobs.jobs_staged import JOB, NAME, PARTITIONS, a_file
 
 if TYPE_CHECKING:
@@ -86,6 +87,29 @@ def stage(job: JobClient, attempt: str, *files: bytes) -> None:
 async def contents(node: Ringpop) -> dict[str, Value]:
     keyspace = await node.open_keyspace(NAME)
     return {key: value async for key, value in keyspace.scan()}
+
+
+async def test_rows_of_a_job_can_say_when_their_keys_expire() -> None:
+    in_2100_ms = 4_102_444_800_000
+    async with nodes("a", "b") as found:
+
+        def work(job: JobClient) -> None:
+            later, past = a_file(ONES, at_ms=in_2100_ms), a_file({"past": 1, "old": 2}, at_ms=1)
+            stage(job, "t0", later, past, a_file({"never": 1}))
+            with pytest.raises(BadOperation, match="it cannot be staged"):
+                stage(job, "t1", a_file({"x": 1}, operation="add", at_ms=in_2100_ms))
+            job.commit(["t0"])
+            job.apply()
+
+        await in_thread(found[0], work)
+        with trio.fail_after(20):
+            while (there := await contents(found[1])) != {**ONES, "never": 1}:
+                assert there.keys() <= {*ONES, "never", "past", "old"}
+                await trio.sleep(0.01)
+        keyspace = await found[1].open_keyspace(NAME)
+        rows = (await keyspace.get_packed(ONES, stored=True)).rows
+        assert {at_ms_of(stored) for _, stored in rows} == {in_2100_ms}
+        assert await keyspace.ttl("never") is None
 
 
 @pytest.mark.parametrize("direct", [True, False])

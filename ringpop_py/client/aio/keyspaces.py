@@ -116,17 +116,18 @@ class AsyncKeyspaceClient(AsyncClosing):
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
         """Return the values of those of *keys* that exist. Raises if any could not be read."""
-        rows = await self._rows(keys, timeout_s, stale=stale)
+        rows = await self.get_packed(keys, stale=stale, timeout_s=timeout_s)
         return {key: value_of(key, packed) for key, packed in rows}
 
-    async def _rows(
+    async def get_packed(
         self,
         keys: Iterable[str],
-        timeout_s: float | None,
         *,
         stale: bool = False,
         stored: bool = False,
+        timeout_s: float | None = None,
     ) -> list[tuple[str, bytes]]:
+        """Return those of *keys* that exist, and packed values; see `Keyspace.get_packed`."""
         wanted = keys_in(keys)  # they may be read twice
 
         async def read(deadline: float) -> list[tuple[str, bytes]]:
@@ -192,7 +193,7 @@ class AsyncKeyspaceClient(AsyncClosing):
 
     async def ttl(self, key: str, *, timeout_s: float | None = None) -> float | None:
         """Return in how many seconds *key* expires, by the clock here; see `Keyspace.ttl`."""
-        rows = await self._rows([key], timeout_s, stored=True)
+        rows = await self.get_packed([key], stored=True, timeout_s=timeout_s)
         return seconds_left(rows, time.time() * 1_000)
 
     async def delete(self, key: str, **options: Unpack[ChangeOptions]) -> None:

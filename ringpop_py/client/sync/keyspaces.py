@@ -117,17 +117,18 @@ class KeyspaceClient(Closing):
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
         """Return the values of those of *keys* that exist. Raises if any could not be read."""
-        rows = self._rows(keys, timeout_s, stale=stale)
+        rows = self.get_packed(keys, stale=stale, timeout_s=timeout_s)
         return {key: value_of(key, packed) for key, packed in rows}
 
-    def _rows(
+    def get_packed(
         self,
         keys: Iterable[str],
-        timeout_s: float | None,
         *,
         stale: bool = False,
         stored: bool = False,
+        timeout_s: float | None = None,
     ) -> list[tuple[str, bytes]]:
+        """Return those of *keys* that exist, and packed values; see `Keyspace.get_packed`."""
         wanted = keys_in(keys)  # they may be read twice
 
         def read(deadline: float) -> list[tuple[str, bytes]]:
@@ -191,7 +192,7 @@ class KeyspaceClient(Closing):
 
     def ttl(self, key: str, *, timeout_s: float | None = None) -> float | None:
         """Return in how many seconds *key* expires, by the clock here; see `Keyspace.ttl`."""
-        rows = self._rows([key], timeout_s, stored=True)
+        rows = self.get_packed([key], stored=True, timeout_s=timeout_s)
         return seconds_left(rows, time.time() * 1_000)
 
     def delete(self, key: str, **options: Unpack[ChangeOptions]) -> None:

@@ -135,6 +135,7 @@ class KeyspaceAccount(Named, frozen=True):
     damage: Text | None = None
     refusal: Text | None = None
     checkpoint_trouble: Text | None = ""
+    overdue_s: float = 0.0
 
 
 class KeyspacesAccount(Named, frozen=True):

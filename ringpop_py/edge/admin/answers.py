@@ -98,6 +98,9 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "failed": [member.name for member in ringpop.members if has_failed(member, name)],
         "refusal": host.watch.why or None if isinstance(host, DurableHost) else None,
         "checkpoint_trouble": host.checkpointer.trouble if isinstance(host, DurableHost) else "",
+        "overdue_s": max(
+            (each.state.due.overdue_s() for each in host.driver.online()), default=0.0
+        ),
         "damaged": [*damaged],
         "damage": next(iter(damaged.values()), None),
     }

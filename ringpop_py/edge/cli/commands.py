@@ -18,6 +18,7 @@ from ringpop_py.base.errors import RingpopError
 from ringpop_py.base.rules import SECONDS, Rule, whole
 from ringpop_py.base.texts import printable
 from ringpop_py.base.version import package_version
+from ringpop_py.edge.instants import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -315,6 +316,7 @@ def _number(rule: Rule) -> Callable[[str], Any]:
 
 count: Final[Callable[[str], int]] = _number(whole(1)._replace(read=int))
 seconds: Final[Callable[[str], float]] = _number(SECONDS)
+instant: Final[Callable[[str], float]] = _number(INSTANT)
 _milliseconds: Final[Callable[[str], float]] = _number(
     Rule("a number of milliseconds above 0", lambda ms: 0 < ms < inf, float)
 )

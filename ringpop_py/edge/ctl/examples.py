@@ -13,6 +13,8 @@ ringpopctl keyspace get carts user:42 --watch
     "keyspace put": """\
 ringpopctl keyspace put carts user:42 '["tea"]'
 ringpopctl keyspace put carts user:42 - --if-absent
+ringpopctl keyspace put carts user:42 '["tea"]' --expires-in 1800
+ringpopctl keyspace put carts user:42 '["tea"]' --expires-at 2030-01-31T09:00:00Z
 """,
     "keyspace delete": """\
 ringpopctl keyspace delete carts user:42 --yes

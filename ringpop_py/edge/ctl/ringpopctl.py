@@ -30,6 +30,7 @@ from ringpop_py.edge.cli.commands import (
     connect,
     count,
     ends_with_its_reader,
+    instant,
     seconds,
     table,
     table_of,
@@ -398,6 +399,11 @@ def _add_value_commands(
     conditions.add_argument("--if-absent", action="store_true", help="only if it has no value")
     text = "only if its value has this tag, which `get --format json` shows"
     conditions.add_argument("--if-tag", metavar="TAG", help=text)
+    times = putting.add_mutually_exclusive_group()
+    summary = "the key expires so long after the write"
+    times.add_argument("--expires-in", type=seconds, metavar="SECONDS", help=summary)
+    summary = "it expires then: seconds since 1970, or 2030-01-31T09:00:00Z"
+    times.add_argument("--expires-at", type=instant, metavar="TIME", help=summary)
     deleting.add_argument("--if-tag", metavar="TAG", help=text)
     deleting.add_argument("--yes", action="store_true", help="do not ask")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError
@@ -24,13 +26,16 @@ class KeyAbsent(KeyspaceError, code="key-absent", took_effect="no"):
 
 def get(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace get NAME KEY``. Raises KeyAbsent."""
-    from ringpop_py.state.table.conditions import tag_of  # noqa: PLC0415 - help needs nothing that is installed
+    from ringpop_py.base.values.requests import value_of  # noqa: PLC0415 - help needs nothing that is installed
+    from ringpop_py.state.table.conditions import tag_of  # noqa: PLC0415 - as above
+    from ringpop_py.state.table.due import at_ms_of, plain  # noqa: PLC0415 - as above
 
     with _keyspace(client, options.name) as keyspace:
-        found = keyspace.get_many([options.key], timeout_s=STORE_TIMEOUT_S)
-    if options.key not in found:
+        found = keyspace.get_packed([options.key], stored=True, timeout_s=STORE_TIMEOUT_S)
+    if not found:
         raise KeyAbsent(f"keyspace {options.name!r} has no key {options.key!r}")
-    value = found[options.key]
+    stored, at_ms = found[0][1], at_ms_of(found[0][1])
+    value = value_of(options.key, plain(stored))
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:  # bytes, NaN
@@ -39,7 +44,19 @@ def get(client: Client, options: argparse.Namespace) -> Output:
         ) from None
     answer = {"name": options.name, "key": options.key, "value": value, "tag": tag_of(value)}
     # What could control a terminal is escaped, as JSON does it.
-    return Output(answer, "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
+    shown = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    if at_ms is None:
+        return Output(answer, shown)
+    return Output(answer | {"expires_at": at_ms / 1_000}, f"{shown}\n{_expiry_said(at_ms / 1_000)}")
+
+
+def _expiry_said(at: float) -> str:
+    left_s = at - time.time()
+    when = f"in {left_s:,.0f} s" if left_s > 0 else "which is past: its owner deletes it"
+    try:
+        return f"expires at {datetime.fromtimestamp(at, UTC):%F %T} UTC, {when}"
+    except (ValueError, OverflowError):  # after the year 9999
+        return f"expires {when}"
 
 
 def put(client: Client, options: argparse.Namespace) -> Output:
@@ -51,6 +68,8 @@ def put(client: Client, options: argparse.Namespace) -> Output:
             value,
             if_tag=options.if_tag,
             if_absent=options.if_absent,
+            expires_in=options.expires_in,
+            expires_at=options.expires_at,
             timeout_s=STORE_TIMEOUT_S,
         )
     return _done(options, "was set")

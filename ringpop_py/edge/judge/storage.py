@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 DISK_SHARE: Final = 0.1
 DISK_SHARE_MIN: Final = 0.02
+OVERDUE_S: Final = 10.0
+"""For so long a key may be due: its owner looks each second, and a take-over takes some."""
 _TEXTS: Final = {
     "store-deleted": ("the store is gone", "bring it back, or restore a checkpoint"),
     "store-full": ("the store is full", "make room: writes go on by themselves"),
@@ -71,6 +73,7 @@ def keyspace_problems(seen: Seen, lost: Collection[str]) -> Iterator[Problem]:
         yield from _unserved(name, [*opinions.values()])
         yield from _damage(name, opinions)
         yield from _checkpoints(name, opinions)
+        yield from _overdue(name, opinions)
         yield from _bugs(name, opinions, lost)
 
 
@@ -112,6 +115,15 @@ def _checkpoints(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Pro
         text = f"checkpoints of {name} fail at {some([*failing])}: {next(iter(failing.values()))}"
         then = f"ringpopctl checkpoint now {name}"
         yield Problem(WARNING, "checkpoints", text, tuple(failing), (), then)
+
+
+def _overdue(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Problem]:
+    late = {m: s for m, said in opinions.items() if (s := said.get("overdue_s", 0)) > OVERDUE_S}
+    if late:
+        most, where = max(late.values()), some([*late])
+        text = f"keys of {name} are still there {most:,.0f} s after they were due, at {where}"
+        then = f"ringpopctl partitions --keyspace {name}"
+        yield Problem(WARNING, "expiry", text, tuple(late), (), then)
 
 
 def _bugs(

@@ -213,9 +213,15 @@ class NodeMetrics:
             sums["unserved"][label] += unserved_count(table, there)
             sums["here"][label] += len(online)
             sums["keys"][label] += sum(len(partition.state) for partition in online)
+            due = [partition.state.due for partition in online]
+            sums["expiring"][label] += sum(map(len, due))
+            overdue_s = (int(each.overdue_s()) for each in due)
+            sums["overdue"][label] = max(sums["overdue"][label], *overdue_s, 0)
             sums["moving"][label] += len(table.moving)
             sums["failed"][label] += any(has_failed(m, name) for m in self._ringpop.members)
             # Counters of those without a slot are left out: a sum would fall when one is dropped.
+            if has_slot:
+                sums["expired"][label] += self._ringpop.keyspaces.states.expired[name]
             if has_slot and isinstance(host, DurableHost):
                 written, jobs = host.checkpointer.counts, host.jobs.counts
                 sums["files"][label] += jobs.staged_files
@@ -339,6 +345,9 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "moving": (_gauge, "ringpop_partitions_moving", "Partitions that are being handed over."),
     "here": (_gauge, "ringpop_partitions_here", "Partitions that this node serves."),
     "keys": (_gauge, "ringpop_keys_here", "Keys in these."),
+    "expiring": (_gauge, "ringpop_keys_expiring", "Those of them that expire."),
+    "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
+    "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
     "obstacles": (_gauge, "ringpop_partition_obstacles", "Partitions that cannot come here now."),
     "failed": (_gauge, "ringpop_keyspace_failed", "1 if a bug has stopped a member's share."),
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),

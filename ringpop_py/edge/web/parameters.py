@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
 from ringpop_py.base.values.operations import KEY_BYTES_MAX, SOURCE_CHARACTERS_MAX
 from ringpop_py.base.values.packed import a_map, decode_value
+from ringpop_py.edge.instants import INSTANT
 from ringpop_py.edge.web.forms import (
     BYTES,
     BYTES_TYPE,
@@ -23,6 +24,7 @@ from ringpop_py.edge.web.forms import (
 )
 from ringpop_py.edge.web.refusals import JSON_TYPE, HttpRefusal, bad_request
 from ringpop_py.state.table.conditions import ANY, Tags, conditional, tag_of
+from ringpop_py.state.table.due import EXPIRES_S_MAX, expiring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,8 @@ _FLAG: Final = SWITCH._replace(
     read={"": True, "true": True, "1": True, "false": False, "0": False}.__getitem__
 )
 _TIMEOUT_S: Final = seconds_above_0(TIMEOUT_S_MAX)
+EXPIRY: Final = ("expires_in", "expires_at")
+_EXPIRES_IN: Final = seconds_above_0(EXPIRES_S_MAX)
 _CONDITIONS: Final = ("if-match", "if-none-match")
 _ENTITY_TAG: Final = re.compile(r'[ \t]*(?:(W/)?"([!#-~\x80-\xff]*)"[ \t]*)?(?:,|\Z)')
 
@@ -132,11 +136,27 @@ class Query:
         text = self._values.get("timeout_s")
         return None if text is None else self._parsed("timeout_s", _TIMEOUT_S, text)
 
+    def expiring(self, operation: str, argument: Value) -> tuple[str, Value]:
+        """Return what makes the key expire, if the query says when. Raises as `expiring_by`."""
+        in_s, at = map(self._values.get, EXPIRY)
+        left_s = None if in_s is None else self._parsed("expires_in", _EXPIRES_IN, in_s)
+        return expiring_by(operation, argument, left_s, at)
+
     def _parsed(self, name: str, rule: Rule, text: str) -> Any:  # noqa: ANN401 - as *rule* reads it
         try:
             return rule.parsed(text)
         except ValueError as error:
             raise bad_request(f"{name} is {error}, not {text!r:.100}") from None
+
+
+def expiring_by(operation: str, argument: Value, in_s: Any, at: Any) -> tuple[str, Value]:  # noqa: ANN401 - as sent
+    """Return what makes a key expire, unless both are None. Raises Refusal and ConfigError."""
+    if isinstance(at, str):
+        try:
+            at = INSTANT.parsed(at)
+        except ValueError as error:
+            raise bad_request(f"expires_at is {error}, not {at!r:.100}") from None
+    return expiring(operation, argument, expires_in=in_s, expires_at=at)
 
 
 # Bodies.

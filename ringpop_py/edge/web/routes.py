@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -25,11 +26,13 @@ from ringpop_py.edge.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.edge.web.metrics import NodeMetrics
 from ringpop_py.edge.web.pages import ConsoleRoutes
 from ringpop_py.edge.web.parameters import (
+    EXPIRY,
     Conditions,
     Query,
     body_of,
     checked_key,
     etag,
+    expiring_by,
     fields_of,
     key_in,
     name_in,
@@ -45,6 +48,7 @@ from ringpop_py.net.security.identity import Role
 from ringpop_py.net.security.permits import NOBODY, check_use, signed
 from ringpop_py.node.events import log_change
 from ringpop_py.state.placement.definition import Settings
+from ringpop_py.state.table.due import at_ms_of, plain
 
 if TYPE_CHECKING:
     from ringpop_py.edge.web.overview import Overview
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000
 MANY_MAX: Final = 10_000
+EXPIRES_MAX_S: Final = 253_402_300_799
+"""The end of the year 9999, the last that a date of HTTP can have."""
 SETTINGS: Final = tuple(Settings.__annotations__)
 """The settings that a keyspace can be created with."""
 _OK, _CREATED, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _UNAVAILABLE = 200, 201, 204, 304, 404, 503
@@ -189,16 +195,19 @@ class HttpRoutes:
         conditions, key = Conditions(request), key_in(request)
         keyspace = await self._open(request)
         found = await keyspace.get_packed(
-            [key], stale=query.flag("stale"), timeout_s=query.timeout_s
+            [key], stale=query.flag("stale"), stored=True, timeout_s=query.timeout_s
         )
         if not found.rows:
             message = f"keyspace {keyspace.name!r} has no such key"
             raise HttpRefusal(_NOT_FOUND, "KeyUnknown", message, _age(found))
-        ((_, packed),) = found.rows
-        value = unpacked(key, packed)
+        ((_, stored),) = found.rows
+        value, at_ms = unpacked(key, plain(stored)), at_ms_of(stored)
         form = wanted.form_of(value)
         # A cache must revalidate the value before it uses it again.
         headers = {"etag": etag(value, form), "cache-control": "no-cache", **_age(found)}
+        if at_ms is not None:
+            at = min(math.ceil(at_ms / 1_000), EXPIRES_MAX_S)
+            headers["expires"] = formatdate(at, usegmt=True)
         if conditions.says_unchanged(value, form):
             return Response(status_code=_NOT_MODIFIED, headers={**VARY, **headers})
         return wanted.answer(value, headers=headers)
@@ -232,9 +241,10 @@ class HttpRoutes:
         return wanted.answer(value, headers=headers)
 
     async def _change(self, request: Request, operation: str, argument: Value) -> Outcome:
-        query = Query(request, "timeout_s")
+        # A key that is deleted does not expire, so then the query has no time for it.
+        query = Query(request, "timeout_s", *(EXPIRY if operation != "delete" else ()))
         key, conditions = key_in(request), Conditions(request)
-        change = Change(key, *conditions.applied(operation, argument))
+        change = Change(key, *query.expiring(*conditions.applied(operation, argument)))
         keyspace = await self._open(request)
         (outcome,) = await keyspace.update_many(
             [change], operation_id=operation_id_of(request), timeout_s=query.timeout_s
@@ -317,9 +327,12 @@ def _many(body: dict[str, Any], what: str) -> list[Any]:
 
 
 def _change_of(row: object) -> Change:
-    change = fields_of(row, "a change", ("key", "operation", "argument"))
+    change = fields_of(row, "a change", ("key", "operation", "argument", *EXPIRY))
     operation = a_text(change.get("operation"), "operation")
-    return Change(checked_key(change.get("key")), operation, change.get("argument"))
+    when = (change.get(name) for name in EXPIRY)
+    return Change(
+        checked_key(change.get("key")), *expiring_by(operation, change.get("argument"), *when)
+    )
 
 
 def _row(wanted: Wanted, key: str, packed: bytes) -> dict[str, Any]:

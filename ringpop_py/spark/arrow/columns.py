@@ -14,6 +14,7 @@ is applied.
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -35,8 +36,15 @@ from ringpop_py.spark.arrow.stored import (
 )
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.state.rows import hashes, uniform_columns
-from ringpop_py.state.rows.packed import offsets_of, pack_column, places_of_valid, unpack_column
+from ringpop_py.state.rows.packed import (
+    offsets_of,
+    pack_column,
+    places_of_valid,
+    stamp_column,
+    unpack_column,
+)
 from ringpop_py.state.rows.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
+from ringpop_py.state.table.due import EXPIRES_S_MAX
 from ringpop_py.state.table.evaluator import VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -92,14 +100,52 @@ def argument_of(rows: Rows, key: str, value: str | None) -> pa.Array:
     return pa.StructArray.from_arrays(stored, names=names)
 
 
-def packed_puts(rows: Rows, key: str, value: str | None = None) -> Changes:
-    """Return new values for the keys of *rows*, see `combined`; the last row of a key counts."""
+def packed_puts(
+    rows: Rows, key: str, value: str | None = None, expires: str | float | None = None
+) -> Changes:
+    """Return new values for the keys of *rows*, see `combined`; the last row of a key counts.
+
+    Args:
+        expires: when all of the keys expire, in seconds since 1970; or the column that says it.
+
+    Raises:
+        BadOperation: also if an instant is too late to be one in seconds.
+    """
     keys = key_column(rows, key)
     last = last_of_each(codes_of(keys)[0])
     if len(last) < len(keys):
         chosen = pa.array(last)
         rows, keys = rows.take(chosen), keys.take(chosen)
-    return checked(Changes("put", keys, pack_column(argument_of(rows, key, value))))
+    kept = rows.select([name for name in rows.schema.names if name != expires])
+    changes = checked(Changes("put", keys, pack_column(argument_of(kept, key, value))))
+    if expires is None:
+        return changes
+    if isinstance(expires, str):
+        at_ms = _instants_ms(
+            stored_column(rows.column(expires), expires), rows.schema.field(expires)
+        )
+    else:
+        at_ms = pa.array(np.full(len(keys), math.ceil(expires * 1_000), np.int64))
+    return changes._replace(values=stamp_column(changes.values, at_ms))
+
+
+def instant_problem(kind: pa.DataType) -> str:
+    """Return why a column of type *kind* says no instants; empty if it does."""
+    if pa.types.is_integer(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None):
+        return ""
+    return f"is a timestamp with a zone, or whole seconds since 1970, not {kind}"
+
+
+def _instants_ms(stored: pa.Array, field: pa.Field) -> pa.Array:
+    # Timestamps are stored as microseconds. What is before 1970 is past, as 1970 is.
+    numbers = stored.cast(pa.int64())
+    is_time = pa.types.is_timestamp(field.type)
+    latest = pc.max(numbers).as_py() or 0
+    if latest > 2 * EXPIRES_S_MAX * (1_000_000 if is_time else 1):
+        what = "microseconds" if is_time else "seconds"
+        raise BadOperation(f"column {field.name!r}: {latest} is too large for {what} since 1970")
+    numbers = pc.max_element_wise(numbers, 1, skip_nulls=False)
+    return pc.divide(pc.add(numbers, 999), 1_000) if is_time else pc.multiply(numbers, 1_000)
 
 
 def checked(changes: Changes) -> Changes:

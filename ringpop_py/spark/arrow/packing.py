@@ -5,12 +5,14 @@ Tasks import this module, so parts of pyspark are imported only in functions for
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from ringpop_py.base.errors import ConfigError
+from ringpop_py.spark.arrow.columns import instant_problem, packed_puts
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields
 from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.spark.keys import column_named, key_texts, key_type
@@ -49,6 +51,10 @@ def packed(options: WriteOptions, rows: pa.Table) -> Changes:
     """
     if options.operation == FIELDS:
         return combined_fields(rows, options.key, options.fields)
+    if options.operation == "put":
+        in_s = options.expires_in
+        expires = options.expires_at if in_s is None else time.time() + in_s
+        return packed_puts(rows, options.key, options.value, expires)
     return combined(rows, options.key, options.operation, options.value)
 
 
@@ -68,6 +74,11 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
     # As tasks see it: `keyed` makes text of keys, which the value may be as well.
     arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
     check_columns(arrow, options.key, options.value)
+    if (at := options.expires_at) is not None:
+        if at in (options.key, options.value):
+            raise ConfigError(f"option expiresAtField: {at!r} is the key, or the value")
+        if problem := instant_problem(arrow.field(at).type):
+            raise ConfigError(f"option expiresAtField: column {at!r} {problem}")
     if options.operation == FIELDS:
         _check_fields(options.fields, arrow, options.key)
         return options
@@ -79,13 +90,15 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
 
 def _named(options: WriteOptions, names: Sequence[str]) -> WriteOptions:
     value = None if options.value is None else column_named(options.value, names, "option value: ")
+    at = options.expires_at
+    at = None if at is None else column_named(at, names, "option expiresAtField: ")
     columns = {name.lower(): name for name in names}
     # An unknown column has an error of its own.
     fields = {columns.get(name.lower(), name): how for name, how in options.fields.items()}
     if len(fields) < len(options.fields):
         raise ConfigError(f"operation names a column twice: {', '.join(options.fields)}")
     key = column_named(options.key, names, "option key: ")
-    return replace(options, key=key, value=value, fields=fields)
+    return replace(options, key=key, value=value, fields=fields, expires_at=at)
 
 
 def counted_in(schema: StructType) -> list[str]:

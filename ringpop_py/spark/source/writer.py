@@ -249,7 +249,7 @@ def _keyed(
 
 
 def _is_used(options: WriteOptions, column: str) -> bool:
-    if column == options.key:
+    if column in (options.key, options.expires_at):
         return True
     if options.operation == FIELDS:
         return column in options.fields
@@ -360,6 +360,10 @@ def _commit(
 
 def operation_text(options: WriteOptions) -> str:
     """Return what is done with the rows of a job, for people; equal texts mean the same."""
+    if options.expires_in is not None:
+        return f"{options.operation},expiresIn={options.expires_in:g}"
+    if options.expires_at is not None:
+        return f"{options.operation},expiresAtField={options.expires_at}"[:OPERATION_CHARACTERS_MAX]
     if options.operation != FIELDS:
         return options.operation
     fields = ",".join(f"{column}={what}" for column, what in sorted(options.fields.items()))

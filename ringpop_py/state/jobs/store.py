@@ -36,6 +36,7 @@ from ringpop_py.state.jobs.messages import (
 from ringpop_py.state.jobs.names import names_behind
 from ringpop_py.state.jobs.plan import plan_of
 from ringpop_py.state.jobs.record import DAY_US, JobRecord, JobStep
+from ringpop_py.state.table.due import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -116,12 +117,14 @@ class JobStore:
 
         try:
             stage = decode_stage(file)
+            is_put = stage.index.operation == "put"  # only values have instants
             for partition in stage.partitions:
                 for chunk in stage.chunks(partition):
                     # One row is enough: a task that hashes or packs differently does so with all.
                     if self._placing.partition_of(chunk.keys[0].as_py()) != partition:
                         raise BadOperation(f"key {chunk.keys[0]} is not of partition {partition}")
-                    decode_value("msgpack", chunk.values[0].as_py())
+                    first = chunk.values[0].as_py()
+                    decode_value("msgpack", plain(first) if is_put else first)
         except (StateDamaged, BodyError) as error:
             raise BadOperation(f"it cannot be staged: {error}") from None
 

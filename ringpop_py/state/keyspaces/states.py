@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ringpop_py.base.values.packed import make_packer
@@ -33,6 +34,7 @@ class States:
 
     Attributes:
         aggregations: the operations that can change keys.
+        expired: how many keys have expired in partitions that were served here, by keyspace.
         make_entries: makes the container of a durable partition's entries; in memory by default.
     """
 
@@ -42,24 +44,21 @@ class States:
         register_expiry(self.aggregations, clock)
         register_saving(self.aggregations)
         self.make_entries: Callable[[], Entries] = MemoryEntries
-        self._wall = clock
+        self._wall, self.expired = clock, Counter[str]()
         self._clock = HybridClock(name)
         self._pack = make_packer()
 
     def keyed(self, definition: Definition) -> KeyedState:
         """Return the state of a partition of a durable keyspace."""
+        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        entries = self.make_entries()
         return KeyedState(
-            self._pack,
-            self.aggregations,
-            keys_max=definition.max_keys_per_partition,
-            entries=self.make_entries(),
-            due=DueTimes(self._wall),
+            self._pack, self.aggregations, keys_max=keys_max, entries=entries, due=due
         )
 
     def direct(self, definition: Definition) -> DirectState:
         """Return the state of a partition of a keyspace in this process alone."""
-        keys_max = definition.max_keys_per_partition
-        due = DueTimes(self._wall)
+        keys_max, due = definition.max_keys_per_partition, self._due(definition)
         return DirectState(self._pack, self.aggregations, due, keys_max=keys_max)
 
     def mergeable(self, definition: Definition) -> MergeableState:
@@ -70,5 +69,8 @@ class States:
                 f"keys of keyspace {definition.name!r} cannot expire: its copies are merged by"
                 f" {merge!r}, and only {LAST_WRITER_WINS!r} tells which instant is the later one"
             )
-        due = DueTimes(self._wall, refusal)
+        due = self._due(definition, refusal)
         return MergeableState(self._clock, self._pack, self.aggregations, due, keys_max=keys_max)
+
+    def _due(self, definition: Definition, refusal: str = "") -> DueTimes:
+        return DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)

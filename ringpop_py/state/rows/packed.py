@@ -28,6 +28,7 @@ from ringpop_py.base.values.bulk import (
     integers,
     joined,
 )
+from ringpop_py.state.table.due import INSTANT_BYTES, MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,6 +75,18 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
         counts += entries.is_valid().to_numpy(zero_copy_only=False)
         columns.append(entries.fill_null(b""))
     return _joined([heads(counts, MAP), *columns])
+
+
+def stamp_column(packed: pa.LargeBinaryArray, at_ms: pa.Int64Array) -> pa.LargeBinaryArray:
+    """Return each row of *packed* with its instant before it; NULL is none. See `stamped`."""
+    valid = at_ms.is_valid().to_numpy(zero_copy_only=False)
+    stamps = np.empty((len(at_ms), INSTANT_BYTES), np.uint8)
+    stamps[:, 0] = MARK[0]
+    stamps[:, 1:] = (
+        numbers_of(at_ms.fill_null(0), np.int64).astype(">i8").view(np.uint8).reshape(-1, 8)
+    )
+    offsets = np.concatenate([[0], np.cumsum(valid * INSTANT_BYTES)]).astype(np.int64)
+    return _join(_column_of(offsets, stamps[valid].reshape(-1)), packed)
 
 
 def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:

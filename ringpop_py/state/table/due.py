@@ -9,6 +9,7 @@ moment for all who read or replay.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -138,13 +139,23 @@ class DueTimes:
     Args:
         clock: None if nothing expires here: a copy for reading.
         refusal: why no key can be given an instant; empty if it can.
+        expired: where the keys that have expired here are counted, under *name*.
 
     Attributes:
         used: whether any key had an instant since the state was empty. Until then it costs nothing.
     """
 
-    def __init__(self, clock: DueClock | None = None, refusal: str = "") -> None:
+    def __init__(
+        self,
+        clock: DueClock | None = None,
+        refusal: str = "",
+        *,
+        expired: Counter[str] | None = None,
+        name: str = "",
+    ) -> None:
         self.clock = clock
+        self._expired: Counter[str] = Counter() if expired is None else expired
+        self._name = name
         self.refusal = refusal
         self.used = False
         self._at: dict[str, int] = {}
@@ -162,6 +173,12 @@ class DueTimes:
             return min(map(self._at.__getitem__, self._ripe))
         return self._heap[0][0] if self._heap else NEVER_MS
 
+    def overdue_s(self) -> float:
+        """Return for how long the oldest key that is due has been so; 0 if there is none."""
+        if not self._at or self.clock is None or not self.due():
+            return 0.0
+        return max(self.clock.due_ms() - self.first_ms, 0) / 1_000
+
     @property
     def is_any_due(self) -> bool:
         """Whether `due` may have keys."""
@@ -176,7 +193,9 @@ class DueTimes:
         if at:
             for key in deleted:
                 at.pop(key, None)
-                self._ripe.pop(key, None)
+                if key in self._ripe:  # mostly by its expiry
+                    del self._ripe[key]
+                    self._expired[self._name] += 1
         for key, stored in changed.items():
             instant = at_ms_of(stored)
             if instant is not None:

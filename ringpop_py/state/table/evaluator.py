@@ -519,13 +519,12 @@ class Evaluator:
 
         Without them the same write would take effect.
         """
-        group = Group()
-        refused: dict[int, KeyspaceError] = {}
-        name = write.aggregation
+        group, refused = Group(), dict[int, KeyspaceError]()
+        name, is_put = write.aggregation, write.aggregation == "put"
         for place, (key, argument) in enumerate(zip(write.keys, write.arguments, strict=True)):
             changed: dict[str, bytes | None] = {}
             try:
-                value = self._value_of(key, cast(bytes, argument)) if name == "put" else argument
+                value = self._value_of(key, plain(cast(bytes, argument))) if is_put else argument
                 _, growth = self._evaluate([Change(key, name, value)], group, changed, [])
             except KeyspaceError as error:
                 refused[place] = error

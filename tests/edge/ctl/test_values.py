@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 
 import pytest
 
 from ringpop_py import tag_of
 from ringpop_py.edge.cli.commands import ExitCode
 from ringpop_py.edge.ctl.ringpopctl import main
+from ringpop_py.edge.ctl.values import _expiry_said
 from tests.edge.ctl.served import ctl, nodes
 
 CART = {"of": "adä", "lines": [1, None, 2.5]}
@@ -99,3 +101,55 @@ def test_a_value_that_is_not_json_is_told_how_a_text_is_quoted(
     assert capsys.readouterr().err == (
         f"ringpopctl: VALUE is not JSON; if it is to be a text, quote it twice: {quoted}\n"
     )
+
+
+async def test_a_key_is_given_an_instant_which_get_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put, get = ("keyspace", "put", "k", "n"), ("keyspace", "get", "k", "n")
+    async with nodes("a") as (node,):
+        keyspace = await node.open_keyspace("k", partitions=4)
+
+        dated = await ctl(node, capsys, *put, "1", "--expires-at", "2100-01-01T01:00:00+01:00")
+        shown = await ctl(node, capsys, *get)
+        as_json = await ctl(node, capsys, *get, "--format", "json")
+        lived = await ctl(node, capsys, *put, "2", "--expires-in", "1800")
+        left = await ctl(node, capsys, *get)
+        later = await ctl(node, capsys, *get, "--format", "json")
+        await keyspace.persist("n")
+        never = await ctl(node, capsys, *get, "--format", "json")
+        past = await ctl(node, capsys, *put, "3", "--expires-at", "1")
+
+    assert (dated.code, lived.code) == (0, 0)
+    assert shown.out.startswith("1\nexpires at 2100-01-01 00:00:00 UTC, in ")
+    assert json.loads(as_json.out)["expires_at"] == 4_102_444_800
+    assert left.out.startswith("2\nexpires at ")
+    assert 1_000 < json.loads(later.out)["expires_at"] - time.time() < 1_900
+    assert "expires_at" not in json.loads(never.out)
+    assert (past.code, "in the past" in past.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--expires-in", "soon"], "a number of seconds"),
+        (["--expires-in", "0"], "expires_in is seconds above 0"),
+        (["--expires-at", "2100-01-01"], "a time with its zone"),
+        (["--expires-at", "5", "--expires-in", "5"], "not allowed with"),
+    ],
+)
+async def test_a_wrong_time_is_refused_with_the_reason(
+    capsys: pytest.CaptureFixture[str], options: list[str], reason: str
+) -> None:
+    async with nodes("a") as (node,):
+        keyspace = await node.open_keyspace("k", partitions=4)
+
+        done = await ctl(node, capsys, "keyspace", "put", "k", "n", "1", *options)
+
+        assert (done.code, reason in done.err) == (ExitCode.USAGE, True)
+        assert await keyspace.get("n") is None
+
+
+def test_an_instant_that_is_past_or_after_the_last_date_can_be_shown() -> None:
+    assert _expiry_said(1).endswith("UTC, which is past: its owner deletes it")
+    assert _expiry_said(1e15).startswith("expires in ")

@@ -261,6 +261,17 @@ def test_connections_that_were_refused() -> None:
     assert problems_in(seen) == []
 
 
+def test_keys_that_are_due_for_long_and_are_still_there() -> None:
+    seen = healthy()
+    seen.keyspaces["a"] = [keyspace(overdue_s=10.0)]
+    assert problems_in(seen) == []
+    seen.keyspaces["a"] = [keyspace(overdue_s=12.0)]
+    seen.keyspaces["b"] = [keyspace(overdue_s=1_234.5)]
+    text = "keys of k are still there 1,234 s after they were due, at a, b"
+    assert only(seen) == (WARNING, "expiry", text)
+    assert problems_in(seen)[0].next == "ringpopctl partitions --keyspace k"
+
+
 def test_checkpoints_that_fail() -> None:
     seen = healthy()
     seen.keyspaces["b"] = [keyspace(checkpoint_trouble="the object is too large")]

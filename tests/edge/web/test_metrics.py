@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ringpop_py import Address, Config, Reply, Request, open_ringpop
 from ringpop_py.base.errors import ApplicationError, RingpopError, StoreUnavailable
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin import endpoints
+from ringpop_py.edge.admin.answers import summary_of
 from ringpop_py.edge.web import metrics
 from ringpop_py.edge.web.metrics import NodeMetrics
 from ringpop_py.node.signals.reach import EXTRA_MAX, Reach
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.request import AppCall
+    from ringpop_py.state.placement.definition import Mode
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
 
@@ -140,6 +143,34 @@ async def test_a_member_that_ends_is_a_change_and_its_pings_fail() -> None:
         assert reached.failed > 0
         assert reached.failure in ("timeout", "refused", "lost", "failed")
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_keys_that_expire_and_those_that_are_late(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    async with open_ringpop(Config(), network=MemoryNetwork(), store=store) as node:
+        keyspace = await node.open_keyspace("k", partitions=4, mode=mode)
+        await keyspace.put("stays", 1, expires_in=3_600)
+        await keyspace.put("never", 1)
+        assert value(node, "ringpop_keys_expiring", keyspace="k") == 1
+        assert value(node, "ringpop_keys_expired_total", keyspace="k") == 0
+
+        for number in range(20):
+            await keyspace.put(str(number), number, expires_in=0.05)
+        while len([key async for key, _ in keyspace.scan()]) > 2:
+            await trio.sleep(0.01)
+
+        assert value(node, "ringpop_keys_expiring", keyspace="k") == 1
+        assert value(node, "ringpop_keys_expired_total", keyspace="k") == 20
+        assert value(node, "ringpop_keys_overdue_seconds", keyspace="k") == 0
+        clocks = node.reporter.clocks
+        monkeypatch.setattr(clocks, "due_ms", lambda: int(time.time() * 1_000) + 3_625_000)
+        assert 20 < value(node, "ringpop_keys_overdue_seconds", keyspace="k") < 30
+        overdue_s = summary_of(node, "k")["overdue_s"]
+        assert isinstance(overdue_s, float)
+        assert 20 < overdue_s < 30
 
 
 async def test_keyspaces_and_their_store(tmp_path: Path) -> None:

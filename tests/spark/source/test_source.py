@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator  # noqa: TC003 - Spark pickles what is annotated
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,40 @@ def test_one_column_is_the_value_or_the_argument(spark: SparkSession, cluster: C
 
     sums = df.groupBy("tailnum").agg(F.sum("distance")).collect()
     assert contents(cluster, name) == {key: pytest.approx(total) for key, total in sums}
+
+
+def test_keys_expire_when_a_column_says_and_it_is_not_part_of_their_values(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    text = "TIMESTAMP '{}-01-01 00:00:00Z'"
+    later, past = F.expr(text.format(2100)), F.expr(text.format(2001))
+    until = F.when(F.col("id") == 0, later).when(F.col("id") == 1, past)
+    df = spark.range(3).select(
+        F.col("id").cast("string").alias("tailnum"), "id", until.alias("until")
+    )
+    name = fresh_name()
+
+    writer(df, cluster, name, expiresAtField="UNTIL").save()
+    with Client(cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        while held.get("1") is not None:
+            time.sleep(0.01)
+
+        assert dict(held.scan()) == {"0": {"id": 0}, "2": {"id": 2}}
+        assert (held.ttl("0") or 0) > 3_600
+        assert held.ttl("2") is None
+
+
+def test_keys_expire_so_many_seconds_after_their_rows_are_packed(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    name = fresh_name()
+
+    writer(flights(spark), cluster, name, expiresIn=3_600, job="a").save()
+    with pytest.raises(AnalysisException, match=r"put,expiresIn=3600, and this is put"):
+        writer(flights(spark), cluster, name, job="a").save()
+
+    with Client(cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        assert 3_000 < (held.ttl("N11") or 0) <= 3_600
 
 
 def test_a_write_of_no_rows_is_a_write(spark: SparkSession, cluster: Cluster) -> None:

@@ -23,6 +23,7 @@ from ringpop_py.state.jobs.messages import (
 )
 from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.rows.stagefile import Chunk, encode_stage, index_of
+from ringpop_py.state.table.due import stamped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +38,17 @@ PARTITIONS = 8
 DRIVER = "the driver"
 
 
-def a_file(rows: Mapping[str, Value], *, operation: str = "put", chunk_rows: int = 3) -> bytes:
-    """*rows* as a file, in chunks of a few rows."""
+def a_file(
+    rows: Mapping[str, Value],
+    *,
+    operation: str = "put",
+    chunk_rows: int = 3,
+    at_ms: int | None = None,
+) -> bytes:
+    """*rows* as a file, in chunks of a few rows; their keys expire *at_ms*."""
     parts: dict[int, list[tuple[str, bytes]]] = {}
     for key, value in rows.items():
-        packed = encode_value("msgpack", value)
+        packed = stamped(encode_value("msgpack", value), at_ms)
         parts.setdefault(partition_of(key, PARTITIONS), []).append((key, packed))
     chunks = []
     for number, several in parts.items():

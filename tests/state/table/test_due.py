@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -427,3 +428,34 @@ def test_a_state_that_nobody_logs_expires_when_it_is_used() -> None:
     assert state.packed(["a"]) == [None]
     state.change("a", "add", 1)
     assert state.packed(["a"]) == [pack(1)]
+
+
+def test_keys_that_expire_are_counted_once_and_how_late_the_oldest_one_is_is_known() -> None:
+    clock, expired = Hand(), Counter[str]()
+    due = DueTimes(clock, expired=expired, name="k")
+    rows = {"a": 2_000, "b": 3_000, "c": 4_000, "renewed": 1_500}
+    due.note({key: stamped(b"", clock.ms + at) for key, at in rows.items()}, ())
+    due.note({"renewed": stamped(b"", clock.ms + 60_000), "x": b""}, ())
+    assert due.overdue_s() == 0
+    clock.ms += 3_500
+    assert due.overdue_s() == 1.5  # of "a": a key that was renewed is not late
+    assert due.overdue_s() == 1.5
+    due.note({}, ["c"])  # somebody has deleted it
+    assert (expired, len(due)) == ({}, 3)
+    due.note({}, due.due())
+    assert (expired, len(due), due.overdue_s()) == ({"k": 2}, 1, 0)
+    due.clear()
+    assert due.overdue_s() == 0
+
+
+def test_a_copy_for_reading_is_never_late() -> None:
+    due = DueTimes()
+    due.note({"a": stamped(b"", 1)}, ())
+    assert (len(due), due.overdue_s()) == (1, 0)
+
+
+def test_a_trial_of_rows_that_expire_refuses_none_of_them() -> None:
+    bench = Bench()
+    values = [stamped(pack(1), bench.clock.ms + 1), pack(2)]
+
+    assert bench.state.refusals(PackedWrite("job", 0, "put", ["a", "b"], values)) == {}
