@@ -21,7 +21,10 @@ PRODUCT: Final = ("ringpop_py", "sim", "demo", "tests/bench", "pyproject.toml")
 
 NODE: Final = (
     *(f"ringpop_py/{name}" for name in ("base", "member", "node", "route", "edge/admin")),
-    *(f"ringpop_py/{name}" for name in ("edge/cli", "edge/daemon.py", "net/security")),
+    *(
+        f"ringpop_py/{name}"
+        for name in ("edge/cli", "edge/daemon.py", "edge/instants.py", "net/security")
+    ),
     *("ringpop_py/net/http", "ringpop_py/net/transport", "ringpop_py/net/wire"),
     "ringpop_py/state/keyspaces/on_demand.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "ringpop_py").glob("*.py")),
