@@ -117,8 +117,8 @@ class Aggregations:
         self._registered[name] = Registered(_guarded(name, function))
 
     def register_own(self, name: str, function: Aggregation) -> None:
-        """Register an operation of this library that no text names. Its results are believed."""
-        self._registered[name] = Registered(function)
+        """Register an operation of this library, which no text names. Clients can send it, too."""
+        self._registered[name] = Registered(_guarded(name, function))
         self._unlisted.add(name)
 
     @property
@@ -199,7 +199,7 @@ _KINDS: Final = {
 
 
 def _guarded(name: str, function: Aggregation) -> Aggregation:
-    """Return an application's *function* with its errors translated and its results checked."""
+    """Return *function* with its errors translated and its results checked."""
 
     def guarded(current: Value | Absent, argument: Value) -> Value | Absent:
         try:
@@ -214,7 +214,7 @@ def _guarded(name: str, function: Aggregation) -> Aggregation:
             raise BadOperation(
                 f"aggregation {name!r} failed: {type(error).__name__}: {text_of(error)}"
             ) from error
-        if result is not ABSENT:
+        if result is not ABSENT and type(result) is not Expiring:
             check_value(result)
         return result
 

@@ -16,14 +16,18 @@ from ringpop_py.base.errors import (
     BadOperation,
     ConditionFailed,
     ConfigError,
+    KeyspaceError,
     OperationRefused,
 )
+from ringpop_py.base.values.operations import Change, Outcome, Write
 from ringpop_py.base.values.requests import PartFailed
 from ringpop_py.node.signals.clocks import Clocks
 from ringpop_py.state.actors.mailboxes import SAVE
 from ringpop_py.state.keyspaces.states import States
+from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.table.aggregations import (
     ABSENT,
+    BUILT_IN,
     INTEGER_MAX,
     INTEGER_MIN,
     ITEMS_MAX,
@@ -380,3 +384,24 @@ def test_an_error_of_an_applications_function_keeps_its_kind_on_its_way() -> Non
     assert isinstance(came, ApplicationError)
     assert (came.kind, came.message) == ("overdrawn", "there are: only 5")
     assert came.took_effect == "no"
+
+
+@pytest.mark.parametrize("argument", [None, 3, "x", [], {}, {"operation": 1}, ["put", 1, 1, None]])
+def test_what_a_client_sends_to_an_operation_of_the_library_ends_nothing(argument: Value) -> None:
+    states = States("node", Clocks())
+    state = states.keyed(Definition(name="k", partitions=1))
+    unlisted = sorted(states.aggregations._unlisted)
+    assert len(unlisted) >= 5
+    names = [*unlisted, *BUILT_IN, "fields"]
+    nested: list[tuple[str, Value]] = [
+        *((name, argument) for name in names),
+        *(("conditional", {"operation": name, "argument": argument}) for name in names),
+        *(("expiring", [name, argument, 1_000, None]) for name in names),
+        *(("fields", {"f": [name, argument]}) for name in names),
+    ]
+    for number, (name, sent) in enumerate(nested):
+        body, (outcome,) = state.stage([Write("w", number, (Change("a", name, sent),))])
+        assert isinstance(outcome, Outcome | KeyspaceError), name
+        if body is not None:
+            state.apply(body)
+            state.packed(["a"])
