@@ -27,6 +27,8 @@ from ringpop_py.state.leaders.election import (
 from ringpop_py.state.leaders.lead import RELEASE_S, Lead, is_final
 from ringpop_py.state.leaders.lead import leading as leading_in_task
 from ringpop_py.state.leaders.record import (
+    READ,
+    SWAP,
     checked_above,
     checked_name,
     checked_ttl_s,
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.leaders.election import Effect
     from ringpop_py.state.leaders.record import LeaderRecord
 
-READ: Final = "/admin/leaders/read"
-SWAP: Final = "/admin/leaders/swap"
 TIMEOUT_S_MIN: Final = 0.05
 
 

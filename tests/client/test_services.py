@@ -1,4 +1,4 @@
-"""What clients do with keys that expire, and with several keys at once."""
+"""What clients do with keys that expire, and with several keys together."""
 
 from __future__ import annotations
 

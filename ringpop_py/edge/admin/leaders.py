@@ -12,15 +12,13 @@ from ringpop_py.net.security.identity import Role
 from ringpop_py.net.security.permits import check_use
 from ringpop_py.state.leaders.election import SwapRecord
 from ringpop_py.state.leaders.leaders import Leaders
-from ringpop_py.state.leaders.record import KEYSPACE, LeaderName, LeaderRecord
+from ringpop_py.state.leaders.record import KEYSPACE, READ, SWAP, LeaderName, LeaderRecord
 
 if TYPE_CHECKING:
     from ringpop_py.net.transport.channel import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
 
 LIST: Final = "/admin/leaders"
-READ: Final = "/admin/leaders/read"
-SWAP: Final = "/admin/leaders/swap"
 RESIGN: Final = "/admin/leaders/resign"
 ROLES: Final = {LIST: Role.READER, READ: Role.CLIENT, SWAP: Role.CLIENT, RESIGN: Role.ADMIN}
 """The least role for each endpoint."""

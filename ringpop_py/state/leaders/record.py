@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 KEYSPACE: Final = "~leaders"
 """The cluster's own keyspace in which each leader has its record, under its name."""
 PARTITIONS: Final = 16
+READ: Final = "/admin/leaders/read"
+SWAP: Final = "/admin/leaders/swap"
+"""The endpoints by which programs that are no members read and change a record."""
 NAME_CHARACTERS_MAX: Final = 100
 TTL_S_MIN: Final = 1.0
 """The shortest time, in seconds, for which a holder may be silent: a beat needs some of it."""

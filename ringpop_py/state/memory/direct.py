@@ -52,7 +52,7 @@ class DirectState(KeyedState):
         return Outcome((value,))
 
     def expire(self) -> None:
-        """Delete what is due. As nobody else has it, whoever uses the state does so."""
+        """Delete what is due. Each use of the state does so: no task looks after it."""
         if self.due:
             while (body := self.expired(None)) is not None:
                 self.apply(body)

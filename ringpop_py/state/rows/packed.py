@@ -78,7 +78,7 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
 
 
 def stamp_column(packed: pa.LargeBinaryArray, at_ms: pa.Int64Array) -> pa.LargeBinaryArray:
-    """Return each row of *packed* with its instant before it; NULL is none. See `stamped`."""
+    """Return each row of *packed* behind its instant, if that is not NULL; see `stamped`."""
     valid = at_ms.is_valid().to_numpy(zero_copy_only=False)
     stamps = np.empty((len(at_ms), INSTANT_BYTES), np.uint8)
     stamps[:, 0] = MARK[0]

@@ -174,7 +174,7 @@ class DueTimes:
         return self._heap[0][0] if self._heap else NEVER_MS
 
     def overdue_s(self) -> float:
-        """Return for how long the oldest key that is due has been so; 0 if there is none."""
+        """Return for how many seconds the oldest key has been due; 0 if no key is."""
         if not self._at or self.clock is None or not self.due():
             return 0.0
         return max(self.clock.due_ms() - self.first_ms, 0) / 1_000

@@ -33,6 +33,7 @@ from ringpop_py.route.proxy.head import MANY_ENDPOINT, RELAY_ENDPOINT
 from ringpop_py.route.proxy.http import FLOW_ENDPOINT, PROXY_ENDPOINT
 from ringpop_py.state.jobs import messages as jobs
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY
+from ringpop_py.state.leaders.record import READ, SWAP
 from ringpop_py.state.messages import OF_READERS, OF_RECORDS, ROUTED, TELL
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
@@ -88,7 +89,7 @@ JOBS: Final = (jobs.STAGE, jobs.FINISH, jobs.DECIDE, jobs.SETTLE, jobs.STATUS, j
 HANDLERS: Final = (PROXY_ENDPOINT, FLOW_ENDPOINT, STREAM_ENDPOINT, MANY_ENDPOINT, RELAY_ENDPOINT)
 ENTRY: Final = (FOLLOW_ENDPOINT, FORWARD_ENDPOINT, ALL_ENDPOINT)
 ACTORS: Final = (messages.ACTOR, ROUTED[messages.ACTOR], TELL)
-LEADERS: Final = (leaders.READ, leaders.SWAP)
+LEADERS: Final = (READ, SWAP)
 CLIENTS: Final = sorted({*keyspaces.CREATES, *LEADERS, *ACTORS, *JOBS, *HANDLERS, *ENTRY})
 """What changes something, or runs code of the application."""
 

@@ -1,4 +1,4 @@
-"""Keyspaces with hash tags: keys of one tag share a partition, whoever asks for them."""
+"""Keyspaces with hash tags: keys of one tag share a partition, for all who ask."""
 
 from __future__ import annotations
 
