@@ -25,7 +25,7 @@ WORDS: Final = {
     r"\baclose\b": "close",
     r"\bAsync(?=(Lines|Client|Closing|Iterator|ActorsClient|KeyspaceClient|Pending))": "",
     r"\bAbstractAsync(?=ContextManager)": "Abstract",
-    r"\basync_leading\b": "leading",
+    r"\basync_(leading|locking)\b": r"\1",
     r"\bclient\.aio\b": "client.sync",
     r"\blines\.concurrent\b": "lines.blocking",
     r"\bThe asynchronous client: for programs under asyncio or trio\.": (
