@@ -192,10 +192,12 @@ class Course:
         pages, rows = self._pages.get(number), watched.rows
         if self._numbers[number] is None and pages is not None:
             pages.add(watched)
+            before = self.position
             if pages.start is None:
                 self._numbers[number] = pages.oldest
-            position = self.position  # only then is the partition part of it
-            return [KeyChange(key, packed, position) for _, key, packed in rows]
+            # The partition is part of it after the last row: none is left out by a watch after it.
+            positions = [before] * (len(rows) - 1) + [self.position]
+            return [KeyChange(row[1], row[2], at) for row, at in zip(rows, positions, strict=False)]
         if pages is not None:
             rows = tuple([row for row in rows if not pages.have(row[0], row[1])])
             if watched.upto >= pages.newest:
