@@ -71,6 +71,11 @@ class Truth:
             self.begins += [before] * len(rows)
         return self.changes[before : before + len(rows)] == rows
 
+    def state(self, upto: int, prefix: str) -> dict[str, bytes]:
+        """Return the keys with *prefix* after change *upto*."""
+        found = dict(self.changes[:upto]).items()
+        return {key: packed for key, packed in found if packed and key.startswith(prefix)}
+
     def must_have(self, after: int, upto: int) -> bool:
         """Return whether a node that is at *upto* has what comes after *after* in any case."""
         if not after < upto <= len(self.changes):
@@ -88,7 +93,7 @@ class WatchingProgram:
         daemon: where it runs; None outside, and while it is down.
         turn: counts its runs.
         numbers: its position, by partition.
-        seen, model: by partition, its keys as it has seen them, and as the log has them there.
+        seen: by partition, its keys as it has seen them.
         ahead: by partition, the number up to which it may know more than its position says.
         again: as *ahead* at its last begin: up to there it may see again what it has seen.
     """
@@ -100,13 +105,12 @@ class WatchingProgram:
         self.position: WatchPosition | None = None
         self.numbers: dict[int, int] = {}
         self.seen: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
-        self.model: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
         self.ahead: Counter[int] = Counter()
         self.again: Counter[int] = Counter()
 
     def forget(self, *numbers: int) -> None:
         """Forget what it knows of these partitions."""
-        for known in (self.numbers, self.seen, self.model, self.ahead):
+        for known in (self.numbers, self.seen, self.ahead):
             for number in numbers:
                 known.pop(number, None)
 
@@ -202,7 +206,7 @@ class WatchersSee(KeyspaceOracle):
         log, seen = self._logs[number], program.seen[number]
         if number in program.numbers:
             at, last = dict(change.position.numbers)[number], program.numbers[number]
-            before = self._replayed(program, number, at - 1)
+            before = log.state(at - 1, program.prefix)
             text = f"{program.name} sees {key} as {packed!r} by change {at} of partition {number}"
             if at <= last or log.changes[at - 1 : at] != [(key, packed)]:
                 self.broke("K20", f"{text} after {last}, which is {log.changes[at - 1 : at]}")
@@ -218,30 +222,17 @@ class WatchersSee(KeyspaceOracle):
             seen[key] = packed
         self._move(program, change.position)
 
-    def _replayed(self, program: WatchingProgram, number: int, upto: int) -> dict[str, bytes]:
-        """Return what the log has of the keys of *program* at *upto*, after its position."""
-        model = program.model[number]
-        for key, packed in self._logs[number].changes[program.numbers.get(number, 0) : upto]:
-            if packed is None:
-                model.pop(key, None)
-            elif key.startswith(program.prefix):
-                model[key] = packed
-        program.numbers[number] = upto
-        return model
-
     def _move(self, program: WatchingProgram, position: WatchPosition) -> None:
-        program.position = position
         for number, at in position.numbers:
-            if program.numbers.get(number) == at:
-                continue
-            if at < program.numbers.get(number, 0) or at > len(self._logs[number].changes):
-                last = program.numbers.get(number)
-                self.broke("K20", f"{program.name} goes from {last} to {at} of partition {number}")
-                continue
-            model, seen = self._replayed(program, number, at), program.seen[number]
-            if at >= program.ahead[number] and seen != model:
-                text = f"{program.name} knows of partition {number} at change {at}"
-                self.broke("K20", f"{text} {seen}, and not {model}")
+            last, log = program.numbers.get(number, 0), self._logs[number]
+            text = f"{program.name} goes from {last} to {at} of partition {number}"
+            if not last <= at <= len(log.changes):
+                self.broke("K20", text)
+            elif at > last and at >= program.ahead[number]:
+                seen, there = program.seen[number], log.state(at, program.prefix)
+                if seen != there:
+                    self.broke("K20", f"{text} with {seen}, and not {there}")
+        program.position, program.numbers = position, dict(position.numbers)
 
     # What daemons do.
 
