@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.table.aggregations import ABSENT as ABSENT
     from ringpop_py.state.table.conditions import tag_of as tag_of
     from ringpop_py.state.table.due import expiring as expiring
+    from ringpop_py.state.ticks.ticks import Tick as Tick
 else:
     __getattr__, __dir__, names = lazily(
         __name__,
@@ -107,6 +108,7 @@ else:
             "state.table.aggregations": "ABSENT",
             "state.table.conditions": "tag_of",
             "state.table.due": "expiring",
+            "state.ticks.ticks": "Tick",
             "state.keyspaces.keyspace": "Keyspace",
             "state.keyspaces.local": "open_local_keyspaces",
             "base.logs": "LogEvent",
