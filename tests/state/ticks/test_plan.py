@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.state.ticks.plan import plan_of
+from ringpop_py.state.ticks.plan import ByCron, plan_of
 from ringpop_py.state.ticks.record import latest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import tzinfo
 
     from ringpop_py.state.ticks.record import Plan
 
@@ -92,6 +93,27 @@ def test_a_time_of_day_is_due_once_a_day_and_any_hour_by_the_minutes_that_pass(
         assert list(due_between(plan, low - 1, high)) == expected
         for instant in range(low, high - 86_400, 420):  # from any start
             assert plan.after(instant) == next(due for due in expected if due > instant)
+
+
+@pytest.mark.parametrize(
+    ("cron", "fields", "zone"),
+    [
+        ("*/5 * * * *", "0-59/5 0-23 * * *", BERLIN),  # any hour by what clocks show
+        ("0 */2 * * *", "0 */2 * * *", BERLIN),  # a named one by the minutes that pass: twice
+        ("*/20 2 * * *", "*/20 2 * * *", BERLIN),  # or not at all
+        ("30 2 * * *", "30 2 * * *", timezone(timedelta(hours=1))),  # the offset of the start
+    ],
+)
+def test_a_wrong_rule_is_found(cron: str, fields: str, zone: tzinfo) -> None:
+    plan = ByCron(cron, fields, zone)  # type: ignore[arg-type]
+    found = []
+    for day in CHANGES["Europe/Berlin"]:
+        middle = int(datetime(*day, 12, tzinfo=UTC).timestamp())
+        low, high = middle - 129_600, middle + 129_600
+        expected = expected_between(cron, BERLIN, low, high)
+        found.append(list(due_between(plan, low - 1, high)) == expected)
+
+    assert not all(found)
 
 
 def test_in_berlin_a_named_hour_runs_once_and_each_five_minutes_do_not_stop() -> None:
