@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -11,12 +13,11 @@ import trio
 from ringpop_py.base.arguments import checked_callable
 from ringpop_py.base.errors import ConfigError, StoreUnavailable
 from ringpop_py.base.logs import log
-from ringpop_py.base.supervision import keep_running, one_line
+from ringpop_py.base.supervision import end_process, first_line, keep_running, one_line
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, ElementReply, element_of
 from ringpop_py.flow.dataflow.checkpoints import Checkpoints
-from ringpop_py.flow.dataflow.leader import Leading
-from ringpop_py.flow.dataflow.messages import TELL, LeaderMessage
+from ringpop_py.flow.dataflow.leader import TELL, LeaderMessage, Leading
 from ringpop_py.flow.dataflow.part import Part, Plan
 from ringpop_py.flow.dataflow.stage import checked_stage
 from ringpop_py.flow.exchange.epochs import Worker
@@ -32,6 +33,7 @@ from ringpop_py.state.placement.keys import PARTITIONS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ringpop_py.base.address import Address
     from ringpop_py.base.values.operations import Value
     from ringpop_py.flow.dataflow.sinks import Sink
     from ringpop_py.flow.dataflow.stage import Process, Stage
@@ -265,8 +267,6 @@ class Dataflows:
             raise ConfigError(
                 "Arrow Flight does not use the cluster's keys: use wire='calls', which does"
             )
-        from ringpop_py.flow.dataflow.flight import run_flight  # noqa: PLC0415 - on demand
-
         run = partial(run_flight, ringpop.address)
         ringpop.keyspaces.spawn(keep_running, "the process for Arrow Flight", run)
         self._serves_flight = True
@@ -382,3 +382,31 @@ def _check_numbers(lateness: int, seconds: Mapping[str, float], key_groups: int)
             raise ConfigError(f"{what} is a number above 0, not {value!r}")
     if not isinstance(key_groups, int) or not 0 < key_groups <= PARTITIONS_MAX:
         raise ConfigError(f"key_groups is 1 to {PARTITIONS_MAX}, not {key_groups!r}")
+
+
+READY_S: Final = 30.0
+"""A process that does not listen after this long is started again."""
+
+
+async def run_flight(node: Address) -> None:
+    """Run the process once, to its end.
+
+    Args:
+        node: the address of this node, to which the process brings elements.
+
+    Raises:
+        RuntimeError: the process has ended.
+    """
+    command = [sys.executable, "-P", "-m", "ringpop_py.flow.dataflow.relay", str(node)]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        where = await first_line(process, READY_S)
+        if where:
+            log.info("flight-served", where=where)
+            await process.wait()
+    finally:
+        with trio.CancelScope(shield=True):
+            await end_process(process)
+    raise RuntimeError(f"the process for Arrow Flight has ended with {process.returncode}")

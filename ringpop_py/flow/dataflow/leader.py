@@ -9,8 +9,7 @@ import trio
 
 from ringpop_py.base.errors import BodyError, CallError, NoOwner, StoreUnavailable
 from ringpop_py.base.logs import log
-from ringpop_py.base.values.declared import decode, encode
-from ringpop_py.flow.dataflow.messages import TELL, LeaderMessage
+from ringpop_py.base.values.declared import Declared, Natural, Text, decode, encode
 from ringpop_py.flow.exchange.epochs import Worker
 from ringpop_py.flow.exchange.leader import Leader, Put, Tell, WorkerReport
 from ringpop_py.member.swim.member import Status
@@ -22,6 +21,30 @@ if TYPE_CHECKING:
     from ringpop_py.flow.dataflow.checkpoints import Checkpoints
     from ringpop_py.flow.exchange.epochs import EpochRecord
     from ringpop_py.node.ringpop import Ringpop
+
+TELL: Final = "/dataflow/tell"
+
+
+class LeaderMessage(Declared, frozen=True):
+    """A leader's message to a worker, which answers with a `WorkerReport`.
+
+    Attributes:
+        seen: the newest record that the leader knows; None if there is none.
+        leader: the name of the leader.
+        epoch, last: see `Tell`.
+    """
+
+    flow: Text
+    leader: Worker
+    seen: Natural | None = None
+    epoch: Natural | None = None
+    last: bool = False
+
+    @property
+    def tell(self) -> Tell:
+        """The act that the leader wants."""
+        return Tell(self.epoch, self.last)
+
 
 LOOK_S: Final = 0.1
 """The seconds between two rounds of questions of a leader to the workers."""

@@ -17,9 +17,8 @@ from ringpop_py.base.supervision import one_line
 from ringpop_py.flow.dataflow.batches import Packer, rows_in
 from ringpop_py.flow.dataflow.channels import Incoming, Outgoing
 from ringpop_py.flow.dataflow.checkpoints import object_name, packed_rows, rows_of
-from ringpop_py.flow.dataflow.records import row_of
 from ringpop_py.flow.dataflow.sinks import Sent, deliver
-from ringpop_py.flow.dataflow.stage import Row, StageRunner
+from ringpop_py.flow.dataflow.stage import Row, StageRunner, row_of
 from ringpop_py.flow.exchange.elements import Data
 from ringpop_py.flow.exchange.epochs import Aligned, Output, StatePart
 from ringpop_py.flow.exchange.run import Advance, Keep, Process, Send, WorkerRun
