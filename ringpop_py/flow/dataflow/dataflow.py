@@ -16,7 +16,7 @@ from ringpop_py.base.errors import BodyError, CallError, ConfigError, NoOwner, S
 from ringpop_py.base.logs import log
 from ringpop_py.base.supervision import end_process, first_line, keep_running, one_line
 from ringpop_py.base.values.declared import Declared, Natural, Text, decode, encode
-from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, ElementReply, element_of
+from ringpop_py.flow.dataflow.channels import ELEMENT, ElementReply, bring_to, element_of
 from ringpop_py.flow.dataflow.checkpoints import Checkpoints
 from ringpop_py.flow.dataflow.part import Part, Plan
 from ringpop_py.flow.dataflow.stage import checked_stage
@@ -522,7 +522,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         refused=refused,
         me=me,
         checkpoints=checkpoints,
-        line_to=lambda to: CallLine(to, ringpop.channel, ringpop.address_of),
+        line_to=lambda to: bring_to(to, ringpop.channel, ringpop.address_of),
         read_limiter=trio.CapacityLimiter(1),
         stage_limiter=trio.CapacityLimiter(1),
         sink_limiter=trio.CapacityLimiter(1),
