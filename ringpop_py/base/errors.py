@@ -351,6 +351,13 @@ class ConditionFailed(
     """
 
 
+class WatchGap(KeyspaceError, code="watch-gap", took_effect="no", http_status=410, settles=True):
+    """A watcher asked for changes that its partition does not keep any more.
+
+    It keeps the last 4,096 of them, or 1 MiB. Read what you need again, and watch from there.
+    """
+
+
 class StaleTerm(KeyspaceError, code="stale-term", took_effect="no", http_status=412, settles=True):
     """A write under a fence was refused: the partition knows a later term. Nothing was changed.
 
@@ -569,5 +576,6 @@ __all__ = [
     "StoreUnavailable",
     "TooManyInFlight",
     "TooManyKeyspaces",
+    "WatchGap",
     "WireError",
 ]

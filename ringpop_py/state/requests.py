@@ -6,6 +6,7 @@ asks, and the request makes the result out of the parts' results.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,14 +41,14 @@ from ringpop_py.base.values.requests import (
     repeated,
 )
 from ringpop_py.state.table.conditions import KEEP, conditional_on
-from ringpop_py.state.table.due import at_ms_of, expiring
+from ringpop_py.state.table.due import EXPIRES_S_MAX, EXPIRING, at_ms_of
 from ringpop_py.state.table.evaluator import FENCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from ringpop_py.state.placement.keys import Placing
-    from ringpop_py.state.table.due import ZonedTime
     from ringpop_py.state.table.keyed import KeyedState
 
 _as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python
@@ -224,13 +225,58 @@ class ChangeOptions(TypedDict, total=False):
     if_tag: str | None
     if_absent: bool
     expires_in: float | None
-    expires_at: float | ZonedTime | None
+    expires_at: float | datetime | None
     fence: Fence | None
     operation_id: str | OperationId | None
     timeout_s: float | None
 
 
 _OPTIONS: Final = ChangeOptions.__optional_keys__
+
+
+def expiring(
+    operation: str,
+    argument: Value = None,
+    *,
+    expires_in: float | None = None,
+    expires_at: float | datetime | None = None,
+) -> tuple[str, Value]:
+    """Return *operation* and *argument* as a change after which the key expires.
+
+    Args:
+        expires_in: so many seconds after the change, by the clock of the key's owner.
+        expires_at: at this moment: seconds since 1970, or a `datetime` with a time zone.
+
+    Raises:
+        ConfigError: if they exclude each other, or are no such times.
+    """
+    if expires_in is None and expires_at is None:
+        return operation, argument
+    if operation == "delete":
+        raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
+    if expires_at is None:
+        assert expires_in is not None
+        in_ms = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
+        return EXPIRING, [operation, argument, in_ms, None]
+    if expires_in is None:
+        return EXPIRING, [operation, argument, None, _instant(expires_at)]
+    raise ConfigError("expires_in and expires_at exclude each other: give one of them")
+
+
+def _instant(at: float | datetime) -> int:
+    what = "seconds since 1970, or a datetime with a time zone"
+    if isinstance(at, int | float):
+        return _ms(at, "expires_at", what, 2 * EXPIRES_S_MAX)
+    if getattr(at, "tzinfo", None) is None:
+        raise ConfigError(f"expires_at is {what}, not {at!r:.60}")
+    return _ms(at.timestamp(), "expires_at", what, 2 * EXPIRES_S_MAX)
+
+
+def _ms(seconds: float, name: str, what: str, most: float = EXPIRES_S_MAX) -> int:
+    sound = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (sound and 0 < seconds <= most):
+        raise ConfigError(f"{name} is {what}, not {seconds!r:.60}")
+    return math.ceil(seconds * 1_000)
 
 
 def change_of(key: str, operation: str, argument: Value, options: ChangeOptions) -> Change:

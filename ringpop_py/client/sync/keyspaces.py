@@ -18,8 +18,9 @@ from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, valu
 from ringpop_py.client.lines.blocking import Closing, now, sleep
 from ringpop_py.client.sync.client import Client
 from ringpop_py.client.sync.dispatcher import ClientDispatcher
+from ringpop_py.client.sync.watch import Changes
 from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
-from ringpop_py.state.messages import OWNERS, TELL, OwnersRequest
+from ringpop_py.state.messages import CLIENT_WATCH, OWNERS, TELL, OwnersRequest
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
@@ -43,6 +44,8 @@ from ringpop_py.state.requests import (
     transaction_of,
     values_of,
 )
+from ringpop_py.state.watch.course import Course
+from ringpop_py.state.watch.messages import watched_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
     )
     from ringpop_py.state.actors.mail import Mail
     from ringpop_py.state.requests import Fence
+    from ringpop_py.state.watch.course import WatchPosition
+    from ringpop_py.state.watch.messages import WatchRequest
 
 T = TypeVar("T")
 AGAIN_S: Final = 0.1
@@ -179,6 +184,37 @@ class KeyspaceClient(Closing):
         numbers = range(keyspace.partitions_count)
         results = self.dispatcher.ask(request, numbers, deadline, stale=request.stale)
         return messages.merged_page(all_of(results).values(), bounds.limit)
+
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        after: WatchPosition | str | None = None,
+        existing: bool = False,
+        idle_s: float | None = None,
+    ) -> Changes:
+        """Return an iterator of the changes of keys with *prefix*, or of *key*.
+
+        See `Keyspace.watch`. If no daemon answers for long, it raises PartitionUnavailable; another
+        watch can go on after its `position`.
+        """
+
+        def begin() -> Course:
+            deadline = now() + self._timeout_s
+            self.dispatcher.look_again(deadline)  # a watch is of one generation
+            keyspace = self.dispatcher.described(deadline)
+            placing, generation = keyspace.placing, keyspace.generation
+            return Course(self.name, generation, placing, prefix, key, after, existing=existing)
+
+        def ask(request: WatchRequest) -> Mapping[int, object]:
+            deadline = now() + request.wait_ms / 1_000 + self._timeout_s
+            result = self.dispatcher.ask_any(
+                CLIENT_WATCH, b"", encode(request), deadline, changes_state=False
+            )
+            return watched_of(result)
+
+        return Changes(begin, ask, now, idle_s)
 
     # Writing.
 

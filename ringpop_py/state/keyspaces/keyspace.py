@@ -7,6 +7,7 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 import trio
@@ -51,6 +52,9 @@ from ringpop_py.state.rows.pages import ColumnsOf
 from ringpop_py.state.shares.dispatcher import Dispatcher
 from ringpop_py.state.shares.owners import KeyspaceOwners
 from ringpop_py.state.shares.stale_reads import StaleReader
+from ringpop_py.state.watch.course import Course
+from ringpop_py.state.watch.server import WatchesOf, watched
+from ringpop_py.state.watch.watch import AsyncChanges
 
 if TYPE_CHECKING:
     import random
@@ -69,6 +73,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.table.aggregations import Aggregations
     from ringpop_py.state.tasks import Spawn
+    from ringpop_py.state.watch.course import WatchPosition
+    from ringpop_py.state.watch.messages import WatchRequest
 
 SERVED_S_MAX: Final = 60.0
 """The most seconds of a request without an errand: the wheel of deadlines has a place a tick."""
@@ -356,6 +362,44 @@ class Keyspace:
         rows, following = messages.merged_page(all_of(results).values(), limit)
         return PackedRows(rows, following, age_s)
 
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        after: WatchPosition | str | None = None,
+        existing: bool = False,
+        idle_s: float | None = None,
+    ) -> AsyncChanges:
+        """Return an async iterator of the changes of keys with *prefix*, or of *key* (`KeyChange`).
+
+        For each key, every committed change comes, in order; of changes that were written together,
+        the last. It follows partitions as they move, and waits while nobody serves one. It is for
+        durable keyspaces; a change costs nothing more than a question while none watch.
+
+        Args:
+            after: go on after this position of an earlier watch, or its text; by default with the
+                changes from now on.
+            existing: begin with the keys that are there; nothing is left out in between.
+            idle_s: end the iteration after so many seconds without a change.
+
+        Raises:
+            WatchGap: changes after that position are no longer kept, by the iteration, as the next.
+            BadOperation: the keyspace is in memory mode.
+            KeyspaceUnknown: it was dropped.
+            ConfigError: the arguments exclude each other, or *after* is no position here.
+        """
+        about = (self.name, self.generation, self.placing)
+        course = Course(*about, prefix, key, after, existing=existing)
+
+        async def begin() -> Course:
+            return course
+
+        async def ask(request: WatchRequest) -> Mapping[int, object]:
+            return await self.results_of(partial(WatchesOf, request), ())
+
+        return AsyncChanges(begin, ask, trio.current_time, idle_s)
+
     # Writing.
 
     async def put(self, key: str, value: Value, **options: Unpack[ChangeOptions]) -> None:
@@ -521,13 +565,15 @@ class Keyspace:
 
     async def results_of(
         self,
-        make: Callable[[Host], ReadsOf | ScansOf | ColumnsOf],
+        make: Callable[[Host], ReadsOf | ScansOf | ColumnsOf | WatchesOf],
         numbers: Sequence[int],
         *,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """Return the result of each partition, or its error, to the request that *make* returns."""
         request, deadline = make(self._host), self._deadline(timeout_s)
+        if isinstance(request, WatchesOf):
+            return await watched(self._dispatcher, request)
         if isinstance(request, ColumnsOf):
             return await self._dispatcher.ask(request, numbers, deadline)
         results, _ = await self._reader.ask(request, numbers, deadline)

@@ -16,6 +16,7 @@ from ringpop_py.state.table.due import DueTimes, register_expiry
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.table.joins import LAST_WRITER_WINS
 from ringpop_py.state.table.keyed import KeyedState
+from ringpop_py.state.watch.recent import RecentChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,12 @@ class States:
         keys_max, due = definition.max_keys_per_partition, self._due(definition)
         entries = self.make_entries()
         return KeyedState(
-            self._pack, self.aggregations, keys_max=keys_max, entries=entries, due=due
+            self._pack,
+            self.aggregations,
+            keys_max=keys_max,
+            entries=entries,
+            due=due,
+            changes=RecentChanges(),
         )
 
     def direct(self, definition: Definition) -> DirectState:

@@ -8,13 +8,12 @@ moment for all who read or replay.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_py.base.errors import BadOperation, ConfigError
+from ringpop_py.base.errors import BadOperation
 from ringpop_py.state.table.aggregations import ABSENT, Expiring
 
 if TYPE_CHECKING:
@@ -53,62 +52,6 @@ class DueClock(Protocol):
 
     def due_ms(self) -> int:
         """Return the time up to which instants are due."""
-
-
-class ZonedTime(Protocol):
-    """A `datetime`. This module imports no clock."""
-
-    @property
-    def tzinfo(self) -> object:
-        """Its time zone; None if it has none."""
-
-    def timestamp(self) -> float:
-        """Return the seconds since 1970."""
-
-
-def expiring(
-    operation: str,
-    argument: Value = None,
-    *,
-    expires_in: float | None = None,
-    expires_at: float | ZonedTime | None = None,
-) -> tuple[str, Value]:
-    """Return *operation* and *argument* as a change after which the key expires.
-
-    Args:
-        expires_in: so many seconds after the change, by the clock of the key's owner.
-        expires_at: at this moment: seconds since 1970, or a `datetime` with a time zone.
-
-    Raises:
-        ConfigError: if they exclude each other, or are no such times.
-    """
-    if expires_in is None and expires_at is None:
-        return operation, argument
-    if operation == "delete":
-        raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
-    if expires_at is None:
-        assert expires_in is not None
-        in_ms = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
-        return EXPIRING, [operation, argument, in_ms, None]
-    if expires_in is None:
-        return EXPIRING, [operation, argument, None, _instant(expires_at)]
-    raise ConfigError("expires_in and expires_at exclude each other: give one of them")
-
-
-def _instant(at: float | ZonedTime) -> int:
-    what = "seconds since 1970, or a datetime with a time zone"
-    if isinstance(at, int | float):
-        return _ms(at, "expires_at", what, 2 * EXPIRES_S_MAX)
-    if getattr(at, "tzinfo", None) is None:
-        raise ConfigError(f"expires_at is {what}, not {at!r:.60}")
-    return _ms(at.timestamp(), "expires_at", what, 2 * EXPIRES_S_MAX)
-
-
-def _ms(seconds: float, name: str, what: str, most: float = EXPIRES_S_MAX) -> int:
-    sound = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not (sound and 0 < seconds <= most):
-        raise ConfigError(f"{name} is {what}, not {seconds!r:.60}")
-    return math.ceil(seconds * 1_000)
 
 
 def stamped(packed: bytes, at_ms: int | None) -> bytes:
