@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.keyspaces.keyspace import Keyspace as Keyspace
     from ringpop_py.state.keyspaces.local import open_local_keyspaces as open_local_keyspaces
     from ringpop_py.state.leaders.lead import Lead as Lead
+    from ringpop_py.state.locks.lock import Lock as Lock
     from ringpop_py.state.placement.keys import partition_of as partition_of
     from ringpop_py.state.placement.presets import KeyspacePreset as KeyspacePreset
     from ringpop_py.state.placement.presets import keyspace_preset as keyspace_preset
@@ -116,6 +117,7 @@ else:
             "node.ringpop": "HealReport Ringpop",
             "node.stream": "EventsLost LookedUp RingChanged",
             "state.leaders.lead": "Lead",
+            "state.locks.lock": "Lock",
             "state.placement.keys": "partition_of",
             "state.placement.presets": "KeyspacePreset keyspace_preset",
             "state.placement.table": "Table",

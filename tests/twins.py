@@ -28,7 +28,7 @@ WORDS: Final = {
     r"\baclose\b": "close",
     r"\bAsync(?=(Lines|Changes|Client|Closing|Iterator|ActorsClient|KeyspaceClient|Pending))": "",
     r"\bAbstractAsync(?=ContextManager)": "Abstract",
-    r"\basync_leading\b": "leading",
+    r"\basync_(leading|locking)\b": r"\1",
     r"\bclient\.aio\b": "client.sync",
     r"\blines\.concurrent\b": "lines.blocking",
     r"\bThe asynchronous client: for programs under asyncio or trio\.": (

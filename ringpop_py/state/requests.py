@@ -40,9 +40,9 @@ from ringpop_py.base.values.requests import (
     ScanRequest,
     repeated,
 )
+from ringpop_py.state.locks.terms import FENCE_PREFIX
 from ringpop_py.state.table.conditions import KEEP, conditional_on
 from ringpop_py.state.table.due import EXPIRES_S_MAX, EXPIRING, at_ms_of
-from ringpop_py.state.table.evaluator import FENCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -187,7 +187,7 @@ class StaleValues(NamedTuple):
 
 
 class Fence(Protocol):
-    """The term of a leader, such as a `Lead`."""
+    """The term of a leader or of a lock: a `Lead` or a `Lock`."""
 
     @property
     def name(self) -> str:
@@ -217,7 +217,8 @@ class ChangeOptions(TypedDict, total=False):
         if_absent: write only if it has no value.
         expires_in: the key expires so many seconds after the write, by the clock of its owner.
         expires_at: it expires then: seconds since 1970, or a `datetime` with a time zone.
-        fence: refuse the write once a later term of this leader has written to the partition.
+        fence: refuse the write once a later term of this leader has written to the partition; or
+            unless this `Lock` is held.
         operation_id: by which a repetition of the write is recognised.
         timeout_s: for the call.
     """

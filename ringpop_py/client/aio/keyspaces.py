@@ -48,6 +48,7 @@ from ringpop_py.state.watch.watch import AsyncChanges
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
     from ringpop_py.route.proxy.request import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         RequestOptions,
     )
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.locks.lock import Lock
     from ringpop_py.state.requests import Fence
     from ringpop_py.state.watch.course import WatchPosition
     from ringpop_py.state.watch.messages import WatchRequest
@@ -276,6 +278,19 @@ class AsyncKeyspaceClient(AsyncClosing):
             return values_of(results[number], len(conditions))
 
         return await self.until(timeout_s, write)
+
+    def lock(
+        self, key: str, *, ttl_s: float = 30.0, wait_s: float | None = None
+    ) -> AbstractAsyncContextManager[Lock]:
+        """Hold the lock on *key* for the block; see `Keyspace.lock`.
+
+        In programs with an event loop the block is cancelled when the lock is lost. In others a
+        thread renews it, and the block itself asks ``lock.lost`` (an Event) or calls
+        ``lock.check()``; LockLost is raised at its end, unless it has raised an error of its own.
+        """
+        from ringpop_py.state.locks.lock import async_locking  # noqa: PLC0415 - on demand
+
+        return async_locking(self.update, key, ttl_s, wait_s)
 
     async def announce(
         self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None

@@ -49,6 +49,7 @@ from ringpop_py.state.watch.messages import watched_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
     from ringpop_py.route.proxy.request import (
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         RequestOptions,
     )
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.locks.lock import Lock
     from ringpop_py.state.requests import Fence
     from ringpop_py.state.watch.course import WatchPosition
     from ringpop_py.state.watch.messages import WatchRequest
@@ -275,6 +277,19 @@ class KeyspaceClient(Closing):
             return values_of(results[number], len(conditions))
 
         return self.until(timeout_s, write)
+
+    def lock(
+        self, key: str, *, ttl_s: float = 30.0, wait_s: float | None = None
+    ) -> AbstractContextManager[Lock]:
+        """Hold the lock on *key* for the block; see `Keyspace.lock`.
+
+        In programs with an event loop the block is cancelled when the lock is lost. In others a
+        thread renews it, and the block itself asks ``lock.lost`` (an Event) or calls
+        ``lock.check()``; LockLost is raised at its end, unless it has raised an error of its own.
+        """
+        from ringpop_py.state.locks.lock import locking  # noqa: PLC0415 - on demand
+
+        return locking(self.update, key, ttl_s, wait_s)
 
     def announce(
         self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None

@@ -59,11 +59,13 @@ from ringpop_py.state.watch.watch import AsyncChanges
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value, Write
     from ringpop_py.route.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.state.actors.actors import Actor, Actors
+    from ringpop_py.state.locks.lock import Lock
     from ringpop_py.state.placement.definition import Definition
     from ringpop_py.state.placement.table import Table
     from ringpop_py.state.requests import Fence
@@ -433,7 +435,7 @@ class Keyspace:
             expires_in, expires_at: when the key expires. Without them a ``put`` ends an earlier
                 instant, and other operations keep it. The owner deletes the key within a second
                 after the instant, or once the partition is served again; until then reads find it.
-            fence: (durable keyspaces) a `Lead`; once a later term has written here, it is refused.
+            fence: a `Lead`, whose writes end once a later term has written here; or a held `Lock`.
 
         Raises:
             OperationIdReused: if the first write under that id was another one.
@@ -530,6 +532,30 @@ class Keyspace:
         request = WritesOf(self.name, self.generation, {number: [write]}, self._host)
         results = await self._results(request, (number,), timeout_s)
         return values_of(results[number], len(if_tags or ()))
+
+    def lock(
+        self, key: str, *, ttl_s: float = 30.0, wait_s: float | None = None
+    ) -> AbstractAsyncContextManager[Lock]:
+        """Hold the lock on *key* for the block, which first waits until nobody else holds it.
+
+        The lock is renewed while the block runs, and released at its end. The block is cancelled
+        when the lock is lost. A lock alone protects nothing: pass it as *fence* to the writes, of
+        keys of the same partition, which are then refused once another has the lock.
+
+        Args:
+            ttl_s: the lock of a holder that is silent for so long is free, by the clock of the
+                key's owner: 1 to 3,600 seconds.
+            wait_s: how long to wait; without a limit by default. Who waits first need not be first.
+
+        Raises:
+            LockHeld: another held the lock for all of *wait_s*.
+            LockLost: the lock was lost before the end of the block.
+            ConfigError: an argument cannot be used, or the keyspace is in memory mode.
+            PartitionFull: the partition has its maximum of locks.
+        """
+        from ringpop_py.state.locks.lock import async_locking  # noqa: PLC0415 - on demand
+
+        return async_locking(self.update, key, ttl_s, wait_s)
 
     async def announce(
         self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None

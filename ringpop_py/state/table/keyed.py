@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Scanned
+from ringpop_py.state.locks.terms import released_in
 from ringpop_py.state.table.bodies import Body, parts_of, session_after
 from ringpop_py.state.table.due import DueTimes, have_instants, plain
 from ringpop_py.state.table.entries import Entries, Frozen, MemoryEntries
@@ -236,6 +237,8 @@ class KeyedState:
         self._sessions.update(sessions)
         if offsets:
             self._offsets.update(offsets)
+            for name in released_in(offsets):
+                del self._offsets[name]
         if self._mergeable:
             return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
