@@ -46,8 +46,8 @@ from ringpop_py.state.table.evaluator import FENCE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ringpop_py.base.arguments import ZonedTime
     from ringpop_py.state.placement.keys import Placing
-    from ringpop_py.state.table.due import ZonedTime
     from ringpop_py.state.table.keyed import KeyedState
 
 _as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python

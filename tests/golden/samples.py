@@ -746,7 +746,7 @@ def _recorded(replies_count: int, digest: bytes) -> mailboxes.Record:
         mail = Mail("k", 1, 0, "kind", "key", "é", number, b"\x01", digest)
         state: Value = {"n": number, "é": [None]}
         found, _ = found.followed_by(
-            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0"), mail
+            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0", {}), mail
         )
     return found if digest else dataclasses.replace(found, digests={})
 

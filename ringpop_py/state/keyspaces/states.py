@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.base.values.packed import make_packer
 from ringpop_py.state.actors.mailboxes import register_saving
+from ringpop_py.state.actors.reminders import ActorDueTimes
 from ringpop_py.state.memory.direct import DirectState
 from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.memory.versioned import HybridClock
@@ -50,7 +51,7 @@ class States:
 
     def keyed(self, definition: Definition) -> KeyedState:
         """Return the state of a partition of a durable keyspace."""
-        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        keys_max, due = definition.max_keys_per_partition, self._actor_due(definition)
         entries = self.make_entries()
         return KeyedState(
             self._pack, self.aggregations, keys_max=keys_max, entries=entries, due=due
@@ -58,7 +59,7 @@ class States:
 
     def direct(self, definition: Definition) -> DirectState:
         """Return the state of a partition of a keyspace in this process alone."""
-        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        keys_max, due = definition.max_keys_per_partition, self._actor_due(definition)
         return DirectState(self._pack, self.aggregations, due, keys_max=keys_max)
 
     def mergeable(self, definition: Definition) -> MergeableState:
@@ -74,3 +75,6 @@ class States:
 
     def _due(self, definition: Definition, refusal: str = "") -> DueTimes:
         return DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)
+
+    def _actor_due(self, definition: Definition) -> ActorDueTimes:
+        return ActorDueTimes(self._wall, expired=self.expired, name=definition.name)

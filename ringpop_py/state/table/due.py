@@ -8,18 +8,19 @@ moment for all who read or replay.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ringpop_py.base.arguments import DELAY_S_MAX, instant_ms, ms_of
 from ringpop_py.base.errors import BadOperation, ConfigError
 from ringpop_py.state.table.aggregations import ABSENT, Expiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ringpop_py.base.arguments import ZonedTime
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.table.aggregations import Absent, Aggregations
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MARK: Final = b"\xc1"
 """The first byte of a value with an instant. It begins no value of msgpack, and never will."""
 INSTANT_BYTES: Final = 1 + 8
+WAKES: Final = 1 << 63
+"""Added to an instant at which the key does not expire: its owner has something to do then."""
 EXPIRING: Final = "expiring"
 """The operation that makes another one, after which the key has an instant. Its argument is a list:
 the other's name and argument, and the instant in milliseconds: from now on, or since 1970."""
@@ -34,7 +37,7 @@ PERSIST: Final = "persist"
 """The operation that takes a key's instant away, and keeps its value."""
 PIECE_KEYS: Final = 1_000
 """The most keys that expire by one entry of the log: the requests between two wait for one."""
-EXPIRES_S_MAX: Final = 100 * 366 * 86_400
+EXPIRES_S_MAX: Final = DELAY_S_MAX
 NEVER_MS: Final = 1 << 62
 
 _PARTS_COUNT: Final = 4
@@ -53,17 +56,6 @@ class DueClock(Protocol):
 
     def due_ms(self) -> int:
         """Return the time up to which instants are due."""
-
-
-class ZonedTime(Protocol):
-    """A `datetime`. This module imports no clock."""
-
-    @property
-    def tzinfo(self) -> object:
-        """Its time zone; None if it has none."""
-
-    def timestamp(self) -> float:
-        """Return the seconds since 1970."""
 
 
 def expiring(
@@ -88,27 +80,11 @@ def expiring(
         raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
     if expires_at is None:
         assert expires_in is not None
-        in_ms = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
+        in_ms = ms_of(expires_in, "expires_in")
         return EXPIRING, [operation, argument, in_ms, None]
     if expires_in is None:
-        return EXPIRING, [operation, argument, None, _instant(expires_at)]
+        return EXPIRING, [operation, argument, None, instant_ms(expires_at, "expires_at")]
     raise ConfigError("expires_in and expires_at exclude each other: give one of them")
-
-
-def _instant(at: float | ZonedTime) -> int:
-    what = "seconds since 1970, or a datetime with a time zone"
-    if isinstance(at, int | float):
-        return _ms(at, "expires_at", what, 2 * EXPIRES_S_MAX)
-    if getattr(at, "tzinfo", None) is None:
-        raise ConfigError(f"expires_at is {what}, not {at!r:.60}")
-    return _ms(at.timestamp(), "expires_at", what, 2 * EXPIRES_S_MAX)
-
-
-def _ms(seconds: float, name: str, what: str, most: float = EXPIRES_S_MAX) -> int:
-    sound = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not (sound and 0 < seconds <= most):
-        raise ConfigError(f"{name} is {what}, not {seconds!r:.60}")
-    return math.ceil(seconds * 1_000)
 
 
 def stamped(packed: bytes, at_ms: int | None) -> bytes:
@@ -117,7 +93,13 @@ def stamped(packed: bytes, at_ms: int | None) -> bytes:
 
 
 def at_ms_of(stored: bytes) -> int | None:
-    """Return the instant of what is *stored*; None if it has none."""
+    """Return when the key of what is *stored* expires; None if it does not."""
+    instant = instant_of(stored)
+    return instant if instant is not None and instant < WAKES else None
+
+
+def instant_of(stored: bytes) -> int | None:
+    """Return the instant of what is *stored*, of either kind; None if it has none."""
     if stored[:1] != MARK or len(stored) < INSTANT_BYTES:
         return None
     return int.from_bytes(stored[1:INSTANT_BYTES], "big")
@@ -142,8 +124,11 @@ class DueTimes:
         expired: where the keys that have expired here are counted, under *name*.
 
     Attributes:
+        of: from what is stored to its instant here, or None.
         used: whether any key had an instant since the state was empty. Until then it costs nothing.
     """
+
+    of = staticmethod(at_ms_of)
 
     def __init__(
         self,
@@ -197,7 +182,7 @@ class DueTimes:
                     del self._ripe[key]
                     self._expired[self._name] += 1
         for key, stored in changed.items():
-            instant = at_ms_of(stored)
+            instant = self.of(stored)
             if instant is not None:
                 self._set(key, instant)
             elif at and at.pop(key, None) is not None:
