@@ -36,9 +36,14 @@ from ringpop_py.base.values.operations import ACTOR_VERSION, OperationId
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.state.actors.mail import MailAnswered, pack
-from ringpop_py.state.actors.reminders import Armed, Reminders, Turn, first_instant, next_turn
+from ringpop_py.state.actors.reminders import (
+    Reminders,
+    Turn,
+    instant_before,
+    next_turn,
+    reminders_in,
+)
 from ringpop_py.state.table.aggregations import Expiring
-from ringpop_py.state.table.due import WAKES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,8 +74,7 @@ def register_saving(aggregations: Aggregations) -> None:
         version = there.get(ACTOR_VERSION) if isinstance(there, dict) else 0
         if record.get(ACTOR_VERSION) != (version + 1 if isinstance(version, int) else 1):
             raise ConditionFailed("the actor has gone on elsewhere")
-        first_ms = first_instant(record.get("reminders"))
-        return Expiring(record, None if first_ms is None else first_ms + WAKES)
+        return Expiring(record, instant_before(reminders_in(record)))
 
     aggregations.register_own(SAVE, save)
 
@@ -104,9 +108,8 @@ class Record:
                 OperationId(source, number): reply for source, number, reply in value["replies"]
             }
             digests = dict(zip(replies, value.get("digests", ()), strict=False))
-            reminders = {name: Armed(*row) for name, row in value.get("reminders", {}).items()}
             version, state = value[ACTOR_VERSION], pack(value["state"])
-            return cls(packed, version, state, replies, digests, reminders)
+            return cls(packed, version, state, replies, digests, reminders_in(value))
         except (BodyError, TypeError, KeyError, ValueError, AttributeError) as error:
             raise StateDamaged(
                 "the key of the actor holds something other than an actor's record"

@@ -72,12 +72,24 @@ Turn = tuple[int, str]
 """Identifies a reminder: its instant and its name."""
 
 
-def first_instant(rows: Any) -> int | None:  # noqa: ANN401 - a client may send any
-    """Return when the first of a record's reminders is due. Raises BadOperation."""
-    instants = [row[0] for row in (rows or {}).values()]
-    if not all(type(at_ms) is int and 0 <= at_ms < NEVER_MS for at_ms in instants):
-        raise BadOperation("a reminder of an actor begins with its instant, in milliseconds")
-    return min(instants, default=None)
+def reminders_in(record: Mapping[str, Any]) -> Reminders:
+    """Return the reminders in the *record* of an actor.
+
+    Raises:
+        TypeError, ValueError, AttributeError: if they are malformed.
+    """
+    found = {name: Armed(*row) for name, row in record.get("reminders", {}).items()}
+    for name, armed in found.items():
+        sound = [*map(type, (name, *armed))] == [str, int, bytes, int]
+        if not (sound and 0 <= armed.at_ms < NEVER_MS and armed.every_ms >= 0):
+            raise ValueError("a reminder has a name, an instant, a message and an interval")
+    return found
+
+
+def instant_before(reminders: Reminders) -> int | None:
+    """Return the instant that stands before the record of an actor; None if it has no reminders."""
+    first_ms = min((armed.at_ms for armed in reminders.values()), default=None)
+    return None if first_ms is None else first_ms + WAKES
 
 
 def next_turn(reminders: Reminders, after: Turn | None, due_ms: int) -> Turn | None:
@@ -198,8 +210,8 @@ class WakeTimes(DueTimes):
 
     def overdue_s(self) -> float:
         """Return for how many seconds the oldest reminder has been due; 0 if none is."""
-        first_ms = min((at_ms for at_ms, _ in self._late.values()), default=NEVER_MS)
-        return max((self._wall.due_ms() - first_ms) / 1_000, super().overdue_s())
+        since_ms = min((at_ms for at_ms, _ in self._late.values()), default=NEVER_MS)
+        return max((self._wall.due_ms() - since_ms) / 1_000, super().overdue_s())
 
     def clocks(self) -> tuple[int, int]:
         """Return from when instants are counted now, and up to when they are due."""

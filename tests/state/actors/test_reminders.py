@@ -66,6 +66,8 @@ async def test_a_reminder_comes_once_and_is_over(kind: str) -> None:
         await carts.ask("ada", {"remind": "abandon", "in_s": 30, "say": {"n": 1}})
         await trio.sleep(29.9)
         assert await saved(carts, "ada") == []
+        assert await keyspace.ttl("Cart/ada") is None
+        assert [key async for key, _ in keyspace.scan()] == []
         await trio.sleep(1.2)
         ((name, at, message),) = await carts.ask("ada", {})
         assert (name, message) == ("abandon", {"n": 1})
