@@ -10,6 +10,7 @@ returned, and takes effect once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.base.arguments import checked_text, instant_ms, ms_of
@@ -219,7 +220,7 @@ class WakeTimes(DueTimes):
 
     def wait_ms(self) -> int:
         """Return how long nothing will be due; 0 if something is."""
-        return max(self.first_ms - self._wall.due_ms(), 0)
+        return 0 if self.is_any_due else self.first_ms - self._wall.due_ms()
 
 
 class ActorDueTimes(DueTimes):
@@ -261,13 +262,14 @@ class Rounds:
         self._count += 1
         first = self._count % max(len(there), 1)
         found: list[tuple[int, str]] = []
+        room = WAKING_MAX - len(self.begun)
         for number, wakes in (*there[first:], *there[:first]):
-            if wakes.is_any_due:
+            if len(found) < room and wakes.is_any_due:
                 due = ((number, key) for key in wakes.due())
-                found += (actor for actor in due if actor not in self.begun)
-        found = found[: WAKING_MAX - len(self.begun)]
+                others = (actor for actor in due if actor not in self.begun)
+                found += islice(others, room - len(found))
         self.begun.update(found)
-        self._is_full = len(self.begun) == WAKING_MAX
+        self._is_full = len(found) == room
         return found
 
     def ended(self, actor: tuple[int, str]) -> bool:
@@ -277,7 +279,5 @@ class Rounds:
 
     def wait_s(self, there: Sequence[tuple[int, WakeTimes]]) -> float:
         """Return how long to wait before the next look, unless `ended` says otherwise."""
-        waits = (wakes.wait_ms() for _, wakes in there)
-        return (
-            min((max(ms, TOGETHER_MS) for ms in waits if 0 < ms < LOOK_MS), default=LOOK_MS) / 1_000
-        )
+        waits = [ms for _, wakes in there if 0 < (ms := wakes.wait_ms()) < LOOK_MS]
+        return max(min(waits, default=LOOK_MS), TOGETHER_MS) / 1_000
