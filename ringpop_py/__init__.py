@@ -74,17 +74,20 @@ if TYPE_CHECKING:
     from ringpop_py.state.keyspaces.keyspace import Keyspace as Keyspace
     from ringpop_py.state.keyspaces.local import open_local_keyspaces as open_local_keyspaces
     from ringpop_py.state.leaders.lead import Lead as Lead
+    from ringpop_py.state.locks.lock import Lock as Lock
     from ringpop_py.state.placement.keys import partition_of as partition_of
     from ringpop_py.state.placement.presets import KeyspacePreset as KeyspacePreset
     from ringpop_py.state.placement.presets import keyspace_preset as keyspace_preset
     from ringpop_py.state.placement.table import Table as Table
+    from ringpop_py.state.requests import expiring as expiring
     from ringpop_py.state.rows.stagefile import Chunk as Chunk
     from ringpop_py.state.rows.stagefile import encode_stage as encode_stage
     from ringpop_py.state.shares.rescale_events import Gained as Gained
     from ringpop_py.state.shares.rescale_events import Lost as Lost
     from ringpop_py.state.table.aggregations import ABSENT as ABSENT
     from ringpop_py.state.table.conditions import tag_of as tag_of
-    from ringpop_py.state.table.due import expiring as expiring
+    from ringpop_py.state.watch.course import KeyChange as KeyChange
+    from ringpop_py.state.watch.course import WatchPosition as WatchPosition
 else:
     __getattr__, __dir__, names = lazily(
         __name__,
@@ -108,13 +111,15 @@ else:
             "state.rows.stagefile": "Chunk encode_stage",
             "state.table.aggregations": "ABSENT",
             "state.table.conditions": "tag_of",
-            "state.table.due": "expiring",
+            "state.requests": "expiring",
+            "state.watch.course": "KeyChange WatchPosition",
             "state.keyspaces.keyspace": "Keyspace",
             "state.keyspaces.local": "open_local_keyspaces",
             "base.logs": "LogEvent",
             "node.ringpop": "HealReport Ringpop",
             "node.stream": "EventsLost LookedUp RingChanged",
             "state.leaders.lead": "Lead",
+            "state.locks.lock": "Lock",
             "state.placement.keys": "partition_of",
             "state.placement.presets": "KeyspacePreset keyspace_preset",
             "state.placement.table": "Table",

@@ -14,18 +14,21 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "ringpop_py" / "client" / "aio"
+SOURCES: Final = (*SOURCE.glob("*.py"), ROOT / "ringpop_py" / "state" / "watch" / "watch.py")
 TARGET: Final = ROOT / "ringpop_py" / "client" / "sync"
-HEAD: Final = "# Made from client/aio/{name} by `python -m tests.twins`: change that one.\n"
+HEAD: Final = "# Made from {name} by `python -m tests.twins`: change that one.\n"
 WORDS: Final = {
     r"\basync (def|with|for)\b": r"\1",
     r"\(await ([\w.]+\([^()]*\))\)\.": r"\1.",
     r"\bawait ": "",
-    r"\bAwaitable\[(\w+)\]": r"\1",
-    r"\b__(a)(enter|exit)__\b": r"__\2__",
+    r"\bAwaitable\[(\w+|Mapping\[int, object\])\]": r"\1",
+    r"\b__(a)(enter|exit|iter|next)__\b": r"__\2__",
+    r"\bStopAsyncIteration\b": "StopIteration",
+    r"\bstate\.watch\.watch\b": "client.sync.watch",
     r"\baclose\b": "close",
-    r"\bAsync(?=(Lines|Client|Closing|Iterator|ActorsClient|KeyspaceClient|Pending))": "",
+    r"\bAsync(?=(Lines|Changes|Client|Closing|Iterator|ActorsClient|KeyspaceClient|Pending))": "",
     r"\bAbstractAsync(?=ContextManager)": "Abstract",
-    r"\basync_leading\b": "leading",
+    r"\basync_(leading|locking)\b": r"\1",
     r"\bclient\.aio\b": "client.sync",
     r"\blines\.concurrent\b": "lines.blocking",
     r"\bThe asynchronous client: for programs under asyncio or trio\.": (
@@ -68,8 +71,10 @@ def twin_of(source: str, name: str) -> str:
 def twins() -> dict[Path, str]:
     """Return what has to be in each file."""
     return {
-        TARGET / path.name: twin_of(path.read_text("utf-8"), path.name)
-        for path in sorted(SOURCE.glob("*.py"))
+        TARGET / path.name: twin_of(
+            path.read_text("utf-8"), path.relative_to(ROOT / "ringpop_py").as_posix()
+        )
+        for path in sorted(SOURCES)
         if path.name != "__init__.py"
     }
 

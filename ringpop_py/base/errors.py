@@ -351,10 +351,18 @@ class ConditionFailed(
     """
 
 
+class WatchGap(KeyspaceError, code="watch-gap", took_effect="no", http_status=410, settles=True):
+    """A watcher asked for changes that its partition does not keep any more.
+
+    It keeps the last 4,096 of them, or 1 MiB. Read what you need again, and watch from there.
+    """
+
+
 class StaleTerm(KeyspaceError, code="stale-term", took_effect="no", http_status=412, settles=True):
     """A write under a fence was refused: the partition knows a later term. Nothing was changed.
 
-    Another holder of the name has begun. To lead again, pass `term` as ``above`` to `leader`.
+    Another holder of the name has begun. To lead again, pass `term` as ``above`` to `leader`. A
+    write under a lock on a key is also refused if nobody holds the lock.
     """
 
     @classmethod
@@ -483,6 +491,18 @@ class LeadershipLost(RingpopError, code="leadership-lost", passes=True, http_sta
     """
 
 
+class LockHeld(KeyspaceError, code="lock-held", took_effect="no", passes=True, http_status=409):
+    """The lock on a key was another's for all the time that the caller wanted to wait."""
+
+
+class LockLost(RingpopError, code="lock-lost", passes=True, http_status=503):
+    """A lock on a key lapsed before its block ended, or is another's by now.
+
+    What the holder began is open. Writes with the lock took effect or were refused, never after
+    those of the next holder.
+    """
+
+
 class PipelineFailed(RingpopError, code="pipeline-failed"):
     """Spark gave up a pipeline's job; the text says why. What was committed before stays so.
 
@@ -526,6 +546,8 @@ __all__ = [
     "KeyspaceForbidden",
     "KeyspaceUnknown",
     "LeadershipLost",
+    "LockHeld",
+    "LockLost",
     "MaxRetriesExceeded",
     "MayHaveRun",
     "NameLost",
@@ -569,5 +591,6 @@ __all__ = [
     "StoreUnavailable",
     "TooManyInFlight",
     "TooManyKeyspaces",
+    "WatchGap",
     "WireError",
 ]

@@ -35,8 +35,17 @@ from ringpop_py.route.proxy.head import MANY_ENDPOINT, RELAY_ENDPOINT, Head, Rel
 from ringpop_py.route.proxy.http import FLOW_ENDPOINT, PROXY_ENDPOINT, decode_http_head
 from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.jobs import messages as jobs
-from ringpop_py.state.messages import DESCRIBE, OWNERS, ROUTED, TELL, results_in
+from ringpop_py.state.messages import (
+    CLIENT_WATCH,
+    DESCRIBE,
+    OWNERS,
+    ROUTED,
+    TELL,
+    WATCH,
+    results_in,
+)
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
+from ringpop_py.state.watch.messages import WatchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -90,6 +99,12 @@ def _read(event: CallReceived) -> Want:
 def _scan(event: CallReceived) -> Want:
     request = decode(ScanRequest, event.arg3)
     return Want(request.keyspace, "scan", [f"{request.prefix}*"] if request.prefix else ())
+
+
+def _watch(event: CallReceived) -> Want:
+    request = decode(WatchRequest, event.arg3)
+    key = request.prefix if request.exact else f"{request.prefix}*"
+    return Want(request.keyspace, "watch", [key] if request.prefix else ())
 
 
 def _columns(event: CallReceived) -> Want:
@@ -146,6 +161,7 @@ _READERS: Final[Mapping[str, Callable[[CallReceived], Want]]] = {
     **dict.fromkeys((messages.READ, ROUTED[messages.READ]), _read),
     **dict.fromkeys((messages.SCAN, ROUTED[messages.SCAN]), _scan),
     **dict.fromkeys((COLUMNS, ROUTED[COLUMNS]), _columns),
+    **dict.fromkeys((WATCH, CLIENT_WATCH), _watch),
     **dict.fromkeys((messages.ACTOR, ROUTED[messages.ACTOR], TELL), _mail),
     **dict.fromkeys((PROXY_ENDPOINT, FLOW_ENDPOINT), _http),
     MANY_ENDPOINT: _handler,

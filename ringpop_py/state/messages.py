@@ -26,6 +26,9 @@ KNOWS_HASH_TAGS: Final = b"hash_tags"
 OWNERS: Final = "/keyspace/client/owners"
 TELL: Final = "/keyspace/client/tell"
 """Have this daemon bring a message to an actor, and do not wait for the answer."""
+WATCH: Final = "/keyspace/watch"
+CLIENT_WATCH: Final = "/keyspace/client/watch"
+"""The same at any daemon, which asks the owners; the one result has a row for each partition."""
 ROUTED: Final = {
     messages.APPLY: "/keyspace/client/apply",
     messages.READ: "/keyspace/client/read",
@@ -38,7 +41,7 @@ ROUTED: Final = {
 _RECORDS: Final = (messages.APPLY, messages.READ, messages.SCAN)
 OF_RECORDS: Final = frozenset({DESCRIBE, *_RECORDS, *(ROUTED[each] for each in _RECORDS)})
 """What also a process for shuffles calls, whose records lie in a keyspace."""
-OF_READERS: Final = frozenset({OWNERS, COLUMNS, ROUTED[COLUMNS]})
+OF_READERS: Final = frozenset({OWNERS, COLUMNS, ROUTED[COLUMNS], WATCH, CLIENT_WATCH})
 """What also a reader calls, besides `OF_RECORDS`, by which it may not write (`check_use`)."""
 
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]

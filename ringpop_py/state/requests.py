@@ -13,7 +13,14 @@ from functools import lru_cache, partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypedDict
 
-from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
+from ringpop_py.base.arguments import (
+    checked_kind,
+    checked_text,
+    checked_texts,
+    instant_ms,
+    ms_of,
+    wrong,
+)
 from ringpop_py.base.errors import BadOperation, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
@@ -39,14 +46,14 @@ from ringpop_py.base.values.requests import (
     ScanRequest,
     repeated,
 )
+from ringpop_py.state.locks.terms import FENCE_PREFIX
 from ringpop_py.state.table.conditions import KEEP, conditional_on
-from ringpop_py.state.table.due import at_ms_of, expiring
-from ringpop_py.state.table.evaluator import FENCE_PREFIX
+from ringpop_py.state.table.due import EXPIRING, at_ms_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
-    from ringpop_py.base.arguments import ZonedTime
     from ringpop_py.state.placement.keys import Placing
     from ringpop_py.state.table.keyed import KeyedState
 
@@ -186,7 +193,7 @@ class StaleValues(NamedTuple):
 
 
 class Fence(Protocol):
-    """The term of a leader, such as a `Lead`."""
+    """The term of a leader or of a lock: a `Lead` or a `Lock`."""
 
     @property
     def name(self) -> str:
@@ -216,7 +223,8 @@ class ChangeOptions(TypedDict, total=False):
         if_absent: write only if it has no value.
         expires_in: the key expires so many seconds after the write, by the clock of its owner.
         expires_at: it expires then: seconds since 1970, or a `datetime` with a time zone.
-        fence: refuse the write once a later term of this leader has written to the partition.
+        fence: refuse the write once a later term of this leader has written to the partition; or
+            unless this `Lock` is held.
         operation_id: by which a repetition of the write is recognised.
         timeout_s: for the call.
     """
@@ -224,13 +232,42 @@ class ChangeOptions(TypedDict, total=False):
     if_tag: str | None
     if_absent: bool
     expires_in: float | None
-    expires_at: float | ZonedTime | None
+    expires_at: float | datetime | None
     fence: Fence | None
     operation_id: str | OperationId | None
     timeout_s: float | None
 
 
 _OPTIONS: Final = ChangeOptions.__optional_keys__
+
+
+def expiring(
+    operation: str,
+    argument: Value = None,
+    *,
+    expires_in: float | None = None,
+    expires_at: float | datetime | None = None,
+) -> tuple[str, Value]:
+    """Return *operation* and *argument* as a change after which the key expires.
+
+    Args:
+        expires_in: so many seconds after the change, by the clock of the key's owner.
+        expires_at: at this moment: seconds since 1970, or a `datetime` with a time zone.
+
+    Raises:
+        ConfigError: if they exclude each other, or are no such times.
+    """
+    if expires_in is None and expires_at is None:
+        return operation, argument
+    if operation == "delete":
+        raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
+    if expires_at is None:
+        assert expires_in is not None
+        in_ms = ms_of(expires_in, "expires_in")
+        return EXPIRING, [operation, argument, in_ms, None]
+    if expires_in is None:
+        return EXPIRING, [operation, argument, None, instant_ms(expires_at, "expires_at")]
+    raise ConfigError("expires_in and expires_at exclude each other: give one of them")
 
 
 def change_of(key: str, operation: str, argument: Value, options: ChangeOptions) -> Change:

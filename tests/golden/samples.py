@@ -143,6 +143,9 @@ from ringpop_py.state.table.bodies import Group, ReadBody, parts_of
 from ringpop_py.state.table.entries import FrozenEntries
 from ringpop_py.state.table.keyed import Snapshot
 from ringpop_py.state.table.sessions import Session, record_of
+from ringpop_py.state.watch.course import WatchPosition
+from ringpop_py.state.watch.messages import Watched, WatchPart, WatchRequest, watched_of
+from ringpop_py.state.watch.recent import RecentChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -570,6 +573,31 @@ def _keyspaces() -> dict[str, Kind]:
             Scanned,
             empty=Scanned([], more=False),
             full=Scanned([("a", b"\xc0"), ("é", b"")], more=True),
+        ),
+        "keyspace.watch": _declared(
+            WatchRequest,
+            bare=WatchRequest("k", 0, "", exact=False, wait_ms=0, parts=()),
+            full=WatchRequest(
+                "k-é",
+                1,
+                "é",
+                exact=True,
+                wait_ms=20_000,
+                parts=(WatchPart(0, INTEGER_MAX), WatchPart(1, None, "é")),
+            ),
+        ),
+        "keyspace.watched": _declared_result(
+            Watched,
+            empty=Watched((), 0),
+            full=Watched(((1, "é", b"\xc0"), (INTEGER_MAX, "b", None)), INTEGER_MAX, "z"),
+        ),
+        "client.watched": _result(
+            {"full": {0: Watched((), 7), 1: FAILED}}, lambda found: list(found.items()), watched_of
+        ),
+        "watch.position": _declared(
+            WatchPosition,
+            bare=WatchPosition(0, ()),
+            full=WatchPosition(1, ((0, 0), (1, INTEGER_MAX))),
         ),
         "keyspace.columns-answer": _result(
             {"empty": Columns(b"", b"", b"", b"", more=False), "full": columns},
@@ -1034,6 +1062,19 @@ def _checkpoint(sessions: tuple[tuple[str, Session], ...], offsets: dict[str, by
     return encode_checkpoint(Checkpoint("k-é", 3, 5, slots[1], slots[:1], snapshot))
 
 
+def _saved_changes(entries: tuple[tuple[dict[str, bytes], list[str]], ...]) -> bytes:
+    recent = RecentChanges()
+    for changed, deleted in entries:
+        recent.note(changed, deleted)
+    return recent.saved()
+
+
+def _restored_changes(saved: bytes) -> object:
+    recent = RecentChanges()
+    recent.restore(saved)
+    return tuple((entry.changed, entry.deleted) for entry in recent._kept)
+
+
 def _metadata(file: bytes) -> dict[str, str]:
     schema = pa.ipc.open_file(pa.py_buffer(file)).schema
     return {name.decode(): text.decode() for name, text in schema.metadata.items()}
@@ -1082,6 +1123,12 @@ def _files() -> dict[str, Kind]:
             lambda found: base64.b64decode(_metadata(_checkpoint(found, {}))["sessions"]),
             lambda packed: _checkpoint_saying(sessions=_base64(packed)).sessions,
             {"full": sessions},
+            refusal=StateDamaged,
+        ),
+        "checkpoint.changes": Kind(
+            _saved_changes,
+            _restored_changes,
+            {"none": (), "full": (({"é": b"\xc0"}, ["d", "e"]), ({}, ["é"]))},
             refusal=StateDamaged,
         ),
         "checkpoint.offsets": Kind(

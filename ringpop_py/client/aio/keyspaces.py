@@ -18,7 +18,7 @@ from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.client.aio.dispatcher import AsyncClientDispatcher
 from ringpop_py.client.lines.concurrent import AsyncClosing, now, sleep
 from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
-from ringpop_py.state.messages import OWNERS, TELL, OwnersRequest
+from ringpop_py.state.messages import CLIENT_WATCH, OWNERS, TELL, OwnersRequest
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
@@ -42,9 +42,13 @@ from ringpop_py.state.requests import (
     transaction_of,
     values_of,
 )
+from ringpop_py.state.watch.course import Course
+from ringpop_py.state.watch.messages import watched_of
+from ringpop_py.state.watch.watch import AsyncChanges
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
     from ringpop_py.route.proxy.request import (
@@ -55,7 +59,10 @@ if TYPE_CHECKING:
         RequestOptions,
     )
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.locks.lock import Lock
     from ringpop_py.state.requests import Fence
+    from ringpop_py.state.watch.course import WatchPosition
+    from ringpop_py.state.watch.messages import WatchRequest
 
 T = TypeVar("T")
 AGAIN_S: Final = 0.1
@@ -181,6 +188,37 @@ class AsyncKeyspaceClient(AsyncClosing):
         results = await self.dispatcher.ask(request, numbers, deadline, stale=request.stale)
         return messages.merged_page(all_of(results).values(), bounds.limit)
 
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        after: WatchPosition | str | None = None,
+        existing: bool = False,
+        idle_s: float | None = None,
+    ) -> AsyncChanges:
+        """Return an iterator of the changes of keys with *prefix*, or of *key*.
+
+        See `Keyspace.watch`. If no daemon answers for long, it raises PartitionUnavailable; another
+        watch can go on after its `position`.
+        """
+
+        async def begin() -> Course:
+            deadline = now() + self._timeout_s
+            await self.dispatcher.look_again(deadline)  # a watch is of one generation
+            keyspace = await self.dispatcher.described(deadline)
+            placing, generation = keyspace.placing, keyspace.generation
+            return Course(self.name, generation, placing, prefix, key, after, existing=existing)
+
+        async def ask(request: WatchRequest) -> Mapping[int, object]:
+            deadline = now() + request.wait_ms / 1_000 + self._timeout_s
+            result = await self.dispatcher.ask_any(
+                CLIENT_WATCH, b"", encode(request), deadline, changes_state=False
+            )
+            return watched_of(result)
+
+        return AsyncChanges(begin, ask, now, idle_s)
+
     # Writing.
 
     async def put(self, key: str, value: Value, **options: Unpack[ChangeOptions]) -> None:
@@ -240,6 +278,19 @@ class AsyncKeyspaceClient(AsyncClosing):
             return values_of(results[number], len(conditions))
 
         return await self.until(timeout_s, write)
+
+    def lock(
+        self, key: str, *, ttl_s: float = 30.0, wait_s: float | None = None
+    ) -> AbstractAsyncContextManager[Lock]:
+        """Hold the lock on *key* for the block; see `Keyspace.lock`.
+
+        In programs with an event loop the block is cancelled when the lock is lost. In others a
+        thread renews it, and the block itself asks ``lock.lost`` (an Event) or calls
+        ``lock.check()``; LockLost is raised at its end, unless it has raised an error of its own.
+        """
+        from ringpop_py.state.locks.lock import async_locking  # noqa: PLC0415 - on demand
+
+        return async_locking(self.update, key, ttl_s, wait_s)
 
     async def announce(
         self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None

@@ -18,8 +18,9 @@ from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, valu
 from ringpop_py.client.lines.blocking import Closing, now, sleep
 from ringpop_py.client.sync.client import Client
 from ringpop_py.client.sync.dispatcher import ClientDispatcher
+from ringpop_py.client.sync.watch import Changes
 from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
-from ringpop_py.state.messages import OWNERS, TELL, OwnersRequest
+from ringpop_py.state.messages import CLIENT_WATCH, OWNERS, TELL, OwnersRequest
 from ringpop_py.state.placement.table import PartitionOwners
 from ringpop_py.state.requests import (
     PAGE_ROWS,
@@ -43,9 +44,12 @@ from ringpop_py.state.requests import (
     transaction_of,
     values_of,
 )
+from ringpop_py.state.watch.course import Course
+from ringpop_py.state.watch.messages import watched_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
     from ringpop_py.route.proxy.request import (
@@ -56,7 +60,10 @@ if TYPE_CHECKING:
         RequestOptions,
     )
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.locks.lock import Lock
     from ringpop_py.state.requests import Fence
+    from ringpop_py.state.watch.course import WatchPosition
+    from ringpop_py.state.watch.messages import WatchRequest
 
 T = TypeVar("T")
 AGAIN_S: Final = 0.1
@@ -180,6 +187,37 @@ class KeyspaceClient(Closing):
         results = self.dispatcher.ask(request, numbers, deadline, stale=request.stale)
         return messages.merged_page(all_of(results).values(), bounds.limit)
 
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        after: WatchPosition | str | None = None,
+        existing: bool = False,
+        idle_s: float | None = None,
+    ) -> Changes:
+        """Return an iterator of the changes of keys with *prefix*, or of *key*.
+
+        See `Keyspace.watch`. If no daemon answers for long, it raises PartitionUnavailable; another
+        watch can go on after its `position`.
+        """
+
+        def begin() -> Course:
+            deadline = now() + self._timeout_s
+            self.dispatcher.look_again(deadline)  # a watch is of one generation
+            keyspace = self.dispatcher.described(deadline)
+            placing, generation = keyspace.placing, keyspace.generation
+            return Course(self.name, generation, placing, prefix, key, after, existing=existing)
+
+        def ask(request: WatchRequest) -> Mapping[int, object]:
+            deadline = now() + request.wait_ms / 1_000 + self._timeout_s
+            result = self.dispatcher.ask_any(
+                CLIENT_WATCH, b"", encode(request), deadline, changes_state=False
+            )
+            return watched_of(result)
+
+        return Changes(begin, ask, now, idle_s)
+
     # Writing.
 
     def put(self, key: str, value: Value, **options: Unpack[ChangeOptions]) -> None:
@@ -239,6 +277,19 @@ class KeyspaceClient(Closing):
             return values_of(results[number], len(conditions))
 
         return self.until(timeout_s, write)
+
+    def lock(
+        self, key: str, *, ttl_s: float = 30.0, wait_s: float | None = None
+    ) -> AbstractContextManager[Lock]:
+        """Hold the lock on *key* for the block; see `Keyspace.lock`.
+
+        In programs with an event loop the block is cancelled when the lock is lost. In others a
+        thread renews it, and the block itself asks ``lock.lost`` (an Event) or calls
+        ``lock.check()``; LockLost is raised at its end, unless it has raised an error of its own.
+        """
+        from ringpop_py.state.locks.lock import locking  # noqa: PLC0415 - on demand
+
+        return locking(self.update, key, ttl_s, wait_s)
 
     def announce(
         self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None

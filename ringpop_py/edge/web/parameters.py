@@ -23,8 +23,9 @@ from ringpop_py.edge.web.forms import (
     Form,
 )
 from ringpop_py.edge.web.refusals import JSON_TYPE, HttpRefusal, bad_request
+from ringpop_py.state.requests import expiring
 from ringpop_py.state.table.conditions import ANY, Tags, conditional, tag_of
-from ringpop_py.state.table.due import EXPIRES_S_MAX, expiring
+from ringpop_py.state.table.due import EXPIRES_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -246,6 +246,7 @@ def _metadata_of(checkpoint: Checkpoint) -> dict[str, str]:
         "deleted": str(len(snapshot.deleted)),
         "sessions": _base64_of([_session_row(*row) for row in snapshot.sessions]),
         "offsets": _base64_of(snapshot.offsets),
+        "changes": base64.b64encode(snapshot.changes).decode(),
     }
 
 
@@ -264,7 +265,7 @@ def _texts_of(metadata: dict[bytes, bytes]) -> dict[str, str]:
 
 _NAMES: Final = (
     *("keyspace", "generation", "partition", "slot", "builds_on"),
-    *("entries", "deleted", "sessions", "offsets"),
+    *("entries", "deleted", "sessions", "offsets", "changes"),
 )
 
 
@@ -284,6 +285,7 @@ def _checkpoint_of(
         deleted=deleted,
         sessions=tuple(_session_of(row) for row in sessions),
         offsets=_from_base64(dict[str, bytes], metadata["offsets"]),
+        changes=base64.b64decode(metadata["changes"], validate=True),
     )
     generation, partition = _number(metadata["generation"]), _number(metadata["partition"])
     return Checkpoint(metadata["keyspace"], generation, partition, slot, slots, snapshot)

@@ -16,6 +16,7 @@ from ringpop_py.net.security.permits import check_use
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.messages import (
+    CLIENT_WATCH,
     DESCRIBE,
     OWNERS,
     ROUTED,
@@ -27,6 +28,8 @@ from ringpop_py.state.messages import (
 )
 from ringpop_py.state.requests import ReadsOf, ScansOf
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsOf, ColumnsRequest, fitting
+from ringpop_py.state.watch.messages import WatchRequest
+from ringpop_py.state.watch.server import WatchesOf
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -83,6 +86,7 @@ class ClientServer:
             ROUTED[COLUMNS]: self._columns,
             ROUTED[messages.ACTOR]: self._ask_actor,
             TELL: self._tell_actor,
+            CLIENT_WATCH: self._watch,
         }
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
@@ -174,6 +178,19 @@ class ClientServer:
             return {mail.partition: answered.as_row()}
 
         return await self._bring(mail, incoming, ask)
+
+    async def _watch(self, incoming: IncomingCall) -> Answer:
+        request = decode(WatchRequest, incoming.arg3)
+        result: object
+        try:
+            check_use(request.keyspace, incoming.identity)
+            keyspace = await self._find(request.keyspace, incoming.identity)
+            request.check(keyspace.generation, keyspace.placing)
+            found = await keyspace.results_of(partial(WatchesOf, request), ())
+            result = list(found.items())
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
 
     async def _tell_actor(self, incoming: IncomingCall) -> Answer:
         mail = decode(Mail, incoming.arg3)

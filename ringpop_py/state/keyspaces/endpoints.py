@@ -32,7 +32,10 @@ from ringpop_py.state.jobs.messages import OWNERS_ONLY
 from ringpop_py.state.jobs.server import JobServer
 from ringpop_py.state.memory.hand_over import HAND_OVER, HandOver
 from ringpop_py.state.memory.host import MemoryHost
+from ringpop_py.state.messages import WATCH
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
+from ringpop_py.state.watch.messages import WatchRequest
+from ringpop_py.state.watch.server import watched_here
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -43,8 +46,8 @@ if TYPE_CHECKING:
     from ringpop_py.net.transport.channel import IncomingCall
     from ringpop_py.net.transport.serving import Handler
     from ringpop_py.state.jobs.jobs import Jobs
-    from ringpop_py.state.keyspaces.gossip import GossipDriver
     from ringpop_py.state.keyspaces.shares import Share
+    from ringpop_py.state.shares.gossip import GossipDriver
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.server import ServedPartition
 
@@ -127,6 +130,7 @@ class KeyspaceServer:
             None: {
                 messages.RELEASE: self._release,
                 STORE_ANSWERS: self._say_if_store_answers,
+                WATCH: self._watch,
                 HAND_OVER: self._take,
                 messages.GOSSIP: self._answer_gossip,
             },
@@ -184,6 +188,10 @@ class KeyspaceServer:
     async def _scan(self, incoming: IncomingCall) -> Answer:
         request = decode(ScanRequest, incoming.arg3)
         return await self._at_host(request, incoming, lambda host: host.scan(request))
+
+    async def _watch(self, incoming: IncomingCall) -> Answer:
+        request = decode(WatchRequest, incoming.arg3)
+        return await self._at_host(request, incoming, lambda host: watched_here(host, request))
 
     async def _columns(self, incoming: IncomingCall) -> Answer:
         request = decode(ColumnsRequest, incoming.arg3)

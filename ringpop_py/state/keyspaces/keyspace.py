@@ -7,6 +7,7 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 import trio
@@ -51,15 +52,20 @@ from ringpop_py.state.rows.pages import ColumnsOf
 from ringpop_py.state.shares.dispatcher import Dispatcher
 from ringpop_py.state.shares.owners import KeyspaceOwners
 from ringpop_py.state.shares.stale_reads import StaleReader
+from ringpop_py.state.watch.course import Course
+from ringpop_py.state.watch.server import WatchesOf, watched
+from ringpop_py.state.watch.watch import AsyncChanges
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from ringpop_py.base.metering import Tally
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value, Write
     from ringpop_py.route.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.state.actors.actors import Actor, Actors
+    from ringpop_py.state.locks.lock import Lock
     from ringpop_py.state.placement.definition import Definition
     from ringpop_py.state.placement.table import Table
     from ringpop_py.state.requests import Fence
@@ -69,6 +75,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.table.aggregations import Aggregations
     from ringpop_py.state.tasks import Spawn
+    from ringpop_py.state.watch.course import WatchPosition
+    from ringpop_py.state.watch.messages import WatchRequest
 
 SERVED_S_MAX: Final = 60.0
 """The most seconds of a request without an errand: the wheel of deadlines has a place a tick."""
@@ -356,6 +364,44 @@ class Keyspace:
         rows, following = messages.merged_page(all_of(results).values(), limit)
         return PackedRows(rows, following, age_s)
 
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        key: str | None = None,
+        after: WatchPosition | str | None = None,
+        existing: bool = False,
+        idle_s: float | None = None,
+    ) -> AsyncChanges:
+        """Return an async iterator of the changes of keys with *prefix*, or of *key* (`KeyChange`).
+
+        For each key, every committed change comes, in order; of changes that were written together,
+        the last. It follows partitions as they move, and waits while nobody serves one. It is for
+        durable keyspaces; a change costs nothing more than a question while none watch.
+
+        Args:
+            after: go on after this position of an earlier watch, or its text; by default with the
+                changes from now on.
+            existing: begin with the keys that are there; nothing is left out in between.
+            idle_s: end the iteration after so many seconds without a change.
+
+        Raises:
+            WatchGap: changes after that position are no longer kept, by the iteration, as the next.
+            BadOperation: the keyspace is in memory mode.
+            KeyspaceUnknown: it was dropped.
+            ConfigError: the arguments exclude each other, or *after* is no position here.
+        """
+        about = (self.name, self.generation, self.placing)
+        course = Course(*about, prefix, key, after, existing=existing)
+
+        async def begin() -> Course:
+            return course
+
+        async def ask(request: WatchRequest) -> Mapping[int, object]:
+            return await self.results_of(partial(WatchesOf, request), ())
+
+        return AsyncChanges(begin, ask, trio.current_time, idle_s)
+
     # Writing.
 
     async def put(self, key: str, value: Value, **options: Unpack[ChangeOptions]) -> None:
@@ -389,7 +435,7 @@ class Keyspace:
             expires_in, expires_at: when the key expires. Without them a ``put`` ends an earlier
                 instant, and other operations keep it. The owner deletes the key within a second
                 after the instant, or once the partition is served again; until then reads find it.
-            fence: (durable keyspaces) a `Lead`; once a later term has written here, it is refused.
+            fence: a `Lead`, whose writes end once a later term has written here; or a held `Lock`.
 
         Raises:
             OperationIdReused: if the first write under that id was another one.
@@ -487,6 +533,30 @@ class Keyspace:
         results = await self._results(request, (number,), timeout_s)
         return values_of(results[number], len(if_tags or ()))
 
+    def lock(
+        self, key: str, *, ttl_s: float = 30.0, wait_s: float | None = None
+    ) -> AbstractAsyncContextManager[Lock]:
+        """Hold the lock on *key* for the block, which first waits until nobody else holds it.
+
+        The lock is renewed while the block runs, and released at its end. The block is cancelled
+        when the lock is lost. A lock alone protects nothing: pass it as *fence* to the writes, of
+        keys of the same partition, which are then refused once another has the lock.
+
+        Args:
+            ttl_s: the lock of a holder that is silent for so long is free, by the clock of the
+                key's owner: 1 to 3,600 seconds.
+            wait_s: how long to wait; without a limit by default. Who waits first need not be first.
+
+        Raises:
+            LockHeld: another held the lock for all of *wait_s*.
+            LockLost: the lock was lost before the end of the block.
+            ConfigError: an argument cannot be used, or the keyspace is in memory mode.
+            PartitionFull: the partition has its maximum of locks.
+        """
+        from ringpop_py.state.locks.lock import async_locking  # noqa: PLC0415 - on demand
+
+        return async_locking(self.update, key, ttl_s, wait_s)
+
     async def announce(
         self, fence: Fence, keys: Iterable[str] | None = None, *, timeout_s: float | None = None
     ) -> None:
@@ -521,13 +591,15 @@ class Keyspace:
 
     async def results_of(
         self,
-        make: Callable[[Host], ReadsOf | ScansOf | ColumnsOf],
+        make: Callable[[Host], ReadsOf | ScansOf | ColumnsOf | WatchesOf],
         numbers: Sequence[int],
         *,
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """Return the result of each partition, or its error, to the request that *make* returns."""
         request, deadline = make(self._host), self._deadline(timeout_s)
+        if isinstance(request, WatchesOf):
+            return await watched(self._dispatcher, request)
         if isinstance(request, ColumnsOf):
             return await self._dispatcher.ask(request, numbers, deadline)
         results, _ = await self._reader.ask(request, numbers, deadline)

@@ -309,6 +309,11 @@ class _LocalHost:
         await trio.lowlevel.checkpoint()
         return [self._parts[number].state.page(request) for number in request.partitions]
 
+    async def each(
+        self, numbers: Sequence[int], serve: Callable[[Any], Awaitable[object]]
+    ) -> list[Any]:
+        return [await serve(self._parts[number]) for number in numbers]
+
     async def columns(self, request: ColumnsRequest) -> list[Any]:
         await trio.lowlevel.checkpoint()
         room = Room(request.bytes_max)

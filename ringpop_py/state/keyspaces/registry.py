@@ -27,7 +27,6 @@ from ringpop_py.state.catalog.stored import StoredKeyspaces
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.keyspaces.client_server import ClientServer, Elsewhere
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
-from ringpop_py.state.keyspaces.gossip import GossipDriver
 from ringpop_py.state.keyspaces.shares import Shares, contain
 from ringpop_py.state.keyspaces.states import States
 from ringpop_py.state.memory.host import MemoryHost, check_settings
@@ -35,6 +34,7 @@ from ringpop_py.state.memory.merge_rules import MergeRules
 from ringpop_py.state.messages import role_for
 from ringpop_py.state.placement.gossip import Known
 from ringpop_py.state.placement.strategies import strategy_named
+from ringpop_py.state.shares.gossip import GossipDriver
 from ringpop_py.state.shares.other_stores import check_that_all_share
 from ringpop_py.state.shares.spawner import Spawner
 

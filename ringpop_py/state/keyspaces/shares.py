@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.member import Member
     from ringpop_py.state.catalog.catalog import CatalogEntry
     from ringpop_py.state.catalog.stored import StoredKeyspaces
-    from ringpop_py.state.keyspaces.gossip import GossipDriver
     from ringpop_py.state.keyspaces.states import States
     from ringpop_py.state.memory.merge_rules import MergeRules
+    from ringpop_py.state.shares.gossip import GossipDriver
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.tasks import Spawn
 

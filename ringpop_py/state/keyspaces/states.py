@@ -17,6 +17,7 @@ from ringpop_py.state.table.due import DueTimes, register_expiry
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.table.joins import LAST_WRITER_WINS
 from ringpop_py.state.table.keyed import KeyedState
+from ringpop_py.state.watch.recent import RecentChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,15 +52,22 @@ class States:
 
     def keyed(self, definition: Definition) -> KeyedState:
         """Return the state of a partition of a durable keyspace."""
-        keys_max, due = definition.max_keys_per_partition, self._actor_due(definition)
+        keys_max = definition.max_keys_per_partition
+        due = ActorDueTimes(self._wall, expired=self.expired, name=definition.name)
         entries = self.make_entries()
         return KeyedState(
-            self._pack, self.aggregations, keys_max=keys_max, entries=entries, due=due
+            self._pack,
+            self.aggregations,
+            keys_max=keys_max,
+            entries=entries,
+            due=due,
+            changes=RecentChanges(),
         )
 
     def direct(self, definition: Definition) -> DirectState:
         """Return the state of a partition of a keyspace in this process alone."""
-        keys_max, due = definition.max_keys_per_partition, self._actor_due(definition)
+        keys_max = definition.max_keys_per_partition
+        due = ActorDueTimes(self._wall, expired=self.expired, name=definition.name)
         return DirectState(self._pack, self.aggregations, due, keys_max=keys_max)
 
     def mergeable(self, definition: Definition) -> MergeableState:
@@ -70,11 +78,5 @@ class States:
                 f"keys of keyspace {definition.name!r} cannot expire: its copies are merged by"
                 f" {merge!r}, and only {LAST_WRITER_WINS!r} tells which instant is the later one"
             )
-        due = self._due(definition, refusal)
+        due = DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)
         return MergeableState(self._clock, self._pack, self.aggregations, due, keys_max=keys_max)
-
-    def _due(self, definition: Definition, refusal: str = "") -> DueTimes:
-        return DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)
-
-    def _actor_due(self, definition: Definition) -> ActorDueTimes:
-        return ActorDueTimes(self._wall, expired=self.expired, name=definition.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from ringpop_py.state.shares.server import ONLINE, PartitionServer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     import trio
 
@@ -70,6 +70,11 @@ class Host(Protocol):
 
     def served(self, partition: int) -> Held | None:
         """Return *partition* if this node serves it now: its requests need no errand then."""
+
+    async def each(
+        self, numbers: Sequence[int], serve: Callable[[Any], Awaitable[object]]
+    ) -> list[Any]:
+        """Return what *serve* returns of each of those partitions, or a `PartResult`."""
 
     async def apply(
         self, parts: Sequence[tuple[int, Sequence[Write]]], *, counts: bool = True
@@ -139,6 +144,12 @@ class OwningHost(Generic[DriverT]):
         if found is None or found.presence is not ONLINE or driver.failure:
             return None
         return found
+
+    async def each(
+        self, numbers: Sequence[int], serve: Callable[[Any], Awaitable[object]]
+    ) -> list[Any]:
+        """See `Host`."""
+        return await self._server.each(numbers, serve)
 
     def redefine(self, entry: CatalogEntry) -> bool:
         """Go by *entry*, if it is a revision of this generation; return whether it is."""

@@ -13,14 +13,13 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_py.base.arguments import DELAY_S_MAX, instant_ms, ms_of
-from ringpop_py.base.errors import BadOperation, ConfigError
+from ringpop_py.base.arguments import DELAY_S_MAX
+from ringpop_py.base.errors import BadOperation
 from ringpop_py.state.table.aggregations import ABSENT, Expiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ringpop_py.base.arguments import ZonedTime
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.table.aggregations import Absent, Aggregations
 
@@ -56,35 +55,6 @@ class DueClock(Protocol):
 
     def due_ms(self) -> int:
         """Return the time up to which instants are due."""
-
-
-def expiring(
-    operation: str,
-    argument: Value = None,
-    *,
-    expires_in: float | None = None,
-    expires_at: float | ZonedTime | None = None,
-) -> tuple[str, Value]:
-    """Return *operation* and *argument* as a change after which the key expires.
-
-    Args:
-        expires_in: so many seconds after the change, by the clock of the key's owner.
-        expires_at: at this moment: seconds since 1970, or a `datetime` with a time zone.
-
-    Raises:
-        ConfigError: if they exclude each other, or are no such times.
-    """
-    if expires_in is None and expires_at is None:
-        return operation, argument
-    if operation == "delete":
-        raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
-    if expires_at is None:
-        assert expires_in is not None
-        in_ms = ms_of(expires_in, "expires_in")
-        return EXPIRING, [operation, argument, in_ms, None]
-    if expires_in is None:
-        return EXPIRING, [operation, argument, None, instant_ms(expires_at, "expires_at")]
-    raise ConfigError("expires_in and expires_at exclude each other: give one of them")
 
 
 def stamped(packed: bytes, at_ms: int | None) -> bytes:

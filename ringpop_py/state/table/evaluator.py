@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeGuard, cast
 
@@ -20,7 +21,6 @@ from ringpop_py.base.errors import (
     PartitionFull,
     RecordRefused,
     SpanRefused,
-    StaleTerm,
 )
 from ringpop_py.base.values.operations import (
     DIGEST_BYTES,
@@ -41,6 +41,7 @@ from ringpop_py.base.values.operations import (
     is_usual_key,
 )
 from ringpop_py.base.values.packed import decode_value
+from ringpop_py.state.locks import terms
 from ringpop_py.state.table.aggregations import ABSENT, Expiring, check_value
 from ringpop_py.state.table.bodies import Body, Group, Ids, is_digest
 from ringpop_py.state.table.conditions import replaces
@@ -69,9 +70,6 @@ CHANGES_MAX: Final = 65_536
 OFFSETS_MAX: Final = 4_096
 """The most sources of input whose offsets a partition keeps."""
 OFFSET_BYTES_MAX: Final = 4_096
-FENCE_PREFIX: Final = "fence:"
-"""The prefix of the names of offsets that are the highest terms of leaders that have written."""
-TERM_MAX: Final = (1 << 53) - 1
 MARK_PREFIX: Final = "mark:"
 """The prefix of the names of offsets that are marks of sources; only spans set these."""
 
@@ -145,9 +143,13 @@ class Evaluator:
 
     def _outcome_of(self, write: Write | PackedWrite, group: Group) -> Outcome | KeyspaceError:
         try:
-            if isinstance(write, PackedWrite) or write.span is None:
+            if isinstance(write, PackedWrite):
                 return self._stage_write(write, group)
-            return self._stage_span(write, write.span, group)
+            if write.span is not None:
+                return self._stage_span(write, write.span, group)
+            nonce = terms.nonce_in(write) if write.offsets else ""
+            stage = partial(self._stage_lock, nonce=nonce) if nonce else self._stage_write
+            return stage(write, group=group)
         except KeyspaceError as error:
             return error
         except (TypeError, ValueError, AttributeError) as error:
@@ -159,7 +161,7 @@ class Evaluator:
 
         None if they are not new, or one of them is refused: then nothing was staged.
         """
-        if run.offsets and any(map(_is_fence, run.offsets)):
+        if run.offsets and any(map(terms.is_fence, run.offsets)):
             return None
         source, first, count = run.source, run.first, len(run)
         before = group.sessions.get(source) or self.sessions.get(source)
@@ -235,10 +237,11 @@ class Evaluator:
             check_id(source, sequence)  # a source that is known was checked before
         session = after(before, sequence)
         given = None if isinstance(write, PackedWrite) else write.offsets
-        fences = fences_in(given) if given else {}
+        fences = terms.fences_in(given) if given else {}
         if session is None:
             outcome = self._repeated(write, group)
-            group.offsets |= self._later_terms(fences, group)
+            later = terms.later_terms(fences, partial(self._offset, group=group))
+            group.offsets |= {name: self.pack(term) for name, term in later.items()}
             return outcome
         if fences and given:
             known = self._checked_fences(fences, group)
@@ -274,10 +277,31 @@ class Evaluator:
         group.add_id(source, sequence, session, digest)
         return Outcome(tuple(values))
 
+    def _stage_lock(self, write: Write, *, nonce: str, group: Group) -> Outcome:
+        """Take, renew or release a lock; the value is its term, or 0 if it was held once."""
+        source, sequence, (change,) = write.source, write.sequence, write.changes
+        clock, offset_of = self.due.clock, partial(self._offset, group=group)
+        if self.mergeable or clock is None:
+            raise BadOperation("only keys of durable keyspaces can be locked")
+        check_id(source, sequence)
+        session = after(group.sessions.get(source) or self.sessions.get(source), sequence)
+        if session is None:
+            self._repeated(write, group)
+            return Outcome((terms.term_of(change.key, nonce, offset_of),), repeated=True)
+        try:
+            given, term = terms.step(change, nonce, self.offsets, offset_of, clock)
+        except ConditionFailed:
+            if write.repeats:
+                group.add_id(source, sequence, session, refusal_of(write.digest))
+            raise
+        group.add({}, (), 0, self._packed_offsets(given, group))
+        group.add_id(source, sequence, session, b"")
+        return Outcome((term,))
+
     def _stage_span(self, write: Write, span: Span, group: Group) -> Outcome:
         """Evaluate the part of *write* that is new; see `Span`."""
         check_span(span, len(write.changes))
-        if fences_in(write.offsets):
+        if terms.fences_in(write.offsets):
             raise BadOperation("a write with a span has no fence: its source has one reader")
         if self.mergeable:
             raise BadOperation("in memory mode, copies do not agree how far a source was read")
@@ -311,32 +335,18 @@ class Evaluator:
         """Return the *fences* that are known. Raises StaleTerm if a later term has written."""
         if self.mergeable:
             raise BadOperation("in memory mode, copies do not agree which term was the last")
-        found = []
-        for name, term in fences.items():
-            known = self._term_of(name, group)
-            if known > term:
-                raise StaleTerm.of(name.removeprefix(FENCE_PREFIX), term, known)
-            if known == term:
-                found.append(name)
-        return found
+        offset_of = partial(self._offset, group=group)
+        return [
+            name for name, term in fences.items() if terms.is_known(name, term, offset_of(name))
+        ]
 
-    def _later_terms(self, fences: Mapping[str, int], group: Group) -> dict[str, bytes]:
-        # What a repetition leaves: it is of a later term, perhaps, than the write that took effect.
-        return {
-            name: self.pack(term)
-            for name, term in fences.items()
-            if term > self._term_of(name, group)
-        }
-
-    def _term_of(self, name: str, group: Group) -> int:
+    def _offset(self, name: str, group: Group) -> Value:
         packed = group.offsets.get(name) or self.offsets.get(name)
-        term: int = 0 if packed is None else decode_value("msgpack", packed)
-        return term
+        offset: Value = None if packed is None else decode_value("msgpack", packed)
+        return offset
 
     def _mark_of(self, source: str, group: Group) -> int:
-        name = mark_name(source)
-        packed = group.offsets.get(name) or self.offsets.get(name)
-        mark = 0 if packed is None else decode_value("msgpack", packed)
+        mark = self._offset(mark_name(source), group) or 0
         if type(mark) is not int or mark < 0:
             raise BadOperation(f"the mark of {source!r} is {mark!r:.100}, which is not a position")
         return mark
@@ -624,23 +634,6 @@ class Evaluator:
         if len(self.offsets) + len(new) > OFFSETS_MAX:
             raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
-
-
-def _is_fence(name: object) -> bool:
-    return isinstance(name, str) and name.startswith(FENCE_PREFIX)
-
-
-def fences_in(offsets: Mapping[str, Value] | None) -> dict[str, int]:
-    """Return the terms under which a write is made. Raises BadOperation if one is no term."""
-    found: dict[str, int] = {}
-    for name, term in (offsets or {}).items():
-        if _is_fence(name):
-            if type(term) is not int or not 0 < term <= TERM_MAX:
-                raise BadOperation(
-                    f"a term is a whole number from 1 to {TERM_MAX}, not {term!r:.60}"
-                )
-            found[name] = term
-    return found
 
 
 def mark_name(source: str) -> str:

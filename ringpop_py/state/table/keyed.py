@@ -8,10 +8,11 @@ applied, here and wherever the log is replayed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Scanned
+from ringpop_py.state.locks.terms import released_in
 from ringpop_py.state.table.bodies import Body, parts_of, session_after
 from ringpop_py.state.table.due import DueTimes, have_instants, plain
 from ringpop_py.state.table.entries import Entries, Frozen, MemoryEntries
@@ -19,7 +20,7 @@ from ringpop_py.state.table.evaluator import Evaluator
 from ringpop_py.state.table.sessions import Session, Sessions, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ringpop_py.base.values.operations import Value
     from ringpop_py.base.values.requests import ScanRequest
@@ -44,6 +45,7 @@ class Snapshot:
         since: None if this is the whole state; otherwise the mark of the snapshot that *entries*
             and *deleted* build upon. Sessions and offsets are always whole.
         offsets: packed.
+        changes: of `ChangeLog`; empty if they were not kept.
     """
 
     mark: int
@@ -52,6 +54,20 @@ class Snapshot:
     deleted: tuple[str, ...]
     sessions: tuple[tuple[str, Session], ...]
     offsets: dict[str, bytes]
+    changes: bytes = b""
+
+
+class ChangeLog(Protocol):
+    """The last changes of the state; see `ringpop_py.state.watch.recent`."""
+
+    def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        """Follow what was written."""
+
+    def saved(self) -> bytes:
+        """Return them for a snapshot."""
+
+    def restore(self, saved: bytes) -> None:
+        """Become those of a snapshot, or empty. Raises BodyError."""
 
 
 class KeyedState:
@@ -66,6 +82,7 @@ class KeyedState:
             *entries* get each key that a group deleted, even if it was absent or was put again
             afterwards, and no snapshots are taken.
         due: made here by default, without a clock: nothing expires.
+        changes: follows what is written, if it is given.
 
     Attributes:
         mark: of the last snapshot or restoration; the next snapshot can build upon it.
@@ -84,8 +101,10 @@ class KeyedState:
         entries: Entries | None = None,
         mergeable: bool = False,
         due: DueTimes | None = None,
+        changes: ChangeLog | None = None,
     ) -> None:
         self._entries: Entries = MemoryEntries() if entries is None else entries
+        self.changes = changes
         self.due = DueTimes() if due is None else due
         self._sessions = Sessions()
         self._offsets: dict[str, bytes] = {}
@@ -207,14 +226,19 @@ class KeyedState:
             body = parts_of(body, mergeable=self._mergeable)
             self.due.used = self.due.used or have_instants(body.changed.values())
         changed, deleted, ids, offsets = body
-        known = self._sessions.get
-        sessions = {source: session_after(known(source), some) for source, some in ids.items()}
+        known, sessions = self._sessions.get, dict[str, Session]()
+        for source, some in ids.items():  # a comprehension would be a call
+            sessions[source] = session_after(known(source), some)
         self._entries.write(changed, deleted)  # nothing before this line changes the state
         if self.due.used:
             self.due.note(changed, deleted)
+        if self.changes is not None:
+            self.changes.note(changed, deleted)
         self._sessions.update(sessions)
         if offsets:
             self._offsets.update(offsets)
+            for name in released_in(offsets):
+                del self._offsets[name]
         if self._mergeable:
             return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
@@ -259,19 +283,23 @@ class KeyedState:
         frozen = self._entries.freeze([key for key, row in dirty.items() if not row[1]])
         deleted = tuple([key for key, row in dirty.items() if row[1]])
         self._dirty, self._tracked_from = dirty, since
-        return Snapshot(
-            self.mark, since, frozen, deleted, self._sessions.rows(), dict(self._offsets)
-        )
+        return self._snapshot(since, frozen, deleted)
 
     def whole(self) -> Snapshot:
         """Return the whole present state. Unlike `snapshot`, this leaves no mark."""
-        frozen = self._entries.freeze()
-        return Snapshot(self.mark, None, frozen, (), self._sessions.rows(), dict(self._offsets))
+        return self._snapshot(None, self._entries.freeze(), ())
+
+    def _snapshot(self, since: int | None, frozen: Frozen, deleted: tuple[str, ...]) -> Snapshot:
+        changes = b"" if self.changes is None else self.changes.saved()
+        sessions, offsets = self._sessions.rows(), dict(self._offsets)
+        return Snapshot(self.mark, since, frozen, deleted, sessions, offsets, changes)
 
     def reset(self) -> None:
         """Forget everything: return to the state before the first slot."""
         self._entries.clear()
         self.due.clear()
+        if self.changes is not None:
+            self.changes.restore(b"")
         self._sessions.replace(())
         self._offsets.clear()
         self.mark += 1
@@ -295,6 +323,8 @@ class KeyedState:
             self.due.note({}, snapshot.deleted)
         self._sessions.replace(snapshots[-1].sessions)
         self._offsets.update(snapshots[-1].offsets)
+        if self.changes is not None:
+            self.changes.restore(snapshots[-1].changes)
 
     def _track_anew(self, mark: int) -> None:
         self._dirty = {}

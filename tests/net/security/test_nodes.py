@@ -34,7 +34,7 @@ from ringpop_py.route.proxy.http import FLOW_ENDPOINT, PROXY_ENDPOINT
 from ringpop_py.state.jobs import messages as jobs
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY
 from ringpop_py.state.leaders.record import READ, SWAP
-from ringpop_py.state.messages import OF_READERS, OF_RECORDS, ROUTED, TELL
+from ringpop_py.state.messages import CLIENT_WATCH, OF_READERS, OF_RECORDS, ROUTED, TELL, WATCH
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
 from tests.logged import events_in
@@ -80,8 +80,9 @@ ADMINS: Final = sorted(
 )
 MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, PING_REQ, JOIN, SYNC, DAMP_REQ, NAME_REQ})
 
+WATCHES: Final = (WATCH, CLIENT_WATCH)
 READERS: Final = sorted(
-    {*READS, *keyspaces.READS, leaders.LIST, "/admin/cluster", *OF_RECORDS, *OF_READERS}
+    {*READS, *keyspaces.READS, leaders.LIST, "/admin/cluster", *OF_RECORDS, *OF_READERS, *WATCHES}
     - {*OF_ADMINS}
 )
 """Of `OF_RECORDS`, those that write refuse readers by `check_use`: see `test_permits`."""

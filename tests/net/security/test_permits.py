@@ -45,17 +45,20 @@ from ringpop_py.state.jobs import messages as jobs
 from ringpop_py.state.keyspaces.client_server import ClientServer
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
 from ringpop_py.state.messages import (
+    CLIENT_WATCH,
     DESCRIBE,
     OF_RECORDS,
     OWNERS,
     ROUTED,
     TELL,
+    WATCH,
     OwnersRequest,
     decode_answer,
 )
 from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.watch.messages import WatchPart, WatchRequest
 from ringpop_py.testing import MemoryNetwork
 from tests.net.security.test_nodes import THEM, US, caller
 
@@ -67,7 +70,7 @@ if TYPE_CHECKING:
 
 SECOND: Final = Address.parse("10.0.0.3:3000")
 WRITE: Final = Write("a job", 1, (Change("x", "put", 1),))
-READS: Final = {DESCRIBE, OWNERS, *(messages.READ, messages.SCAN, COLUMNS)} | {
+READS: Final = {DESCRIBE, OWNERS, messages.READ, messages.SCAN, COLUMNS, WATCH, CLIENT_WATCH} | {
     ROUTED[each] for each in (messages.READ, messages.SCAN, COLUMNS)
 }
 """The doors that only read. A new door is for readers only if it stands here."""
@@ -80,6 +83,7 @@ def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
         messages.READ: ReadRequest(name, 1, ((0, ("x",)),)),
         messages.SCAN: ScanRequest(name, 1, (0,)),
         COLUMNS: ColumnsRequest(name, 1, ((0, ("x",)),)),
+        WATCH: WatchRequest(name, 1, "", exact=False, wait_ms=0, parts=(WatchPart(0),)),
         messages.ACTOR: Mail(name, 1, 0, "counter", "x", "a job", 1, b""),
         jobs.FINISH: jobs.FinishRequest(name, 1, "job", "1", b""),
         jobs.DECIDE: jobs.DecideRequest(name, 1, "job", DECISION),
@@ -93,6 +97,7 @@ def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
     found[DESCRIBE] = b"", encode_value("msgpack", name)
     found[OWNERS] = b"", encode(OwnersRequest(name))
     found[TELL] = found[messages.ACTOR]
+    found[CLIENT_WATCH] = found[WATCH]
     return found | {ROUTED[each]: found[each] for each in ROUTED}
 
 

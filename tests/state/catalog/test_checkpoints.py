@@ -44,7 +44,7 @@ VALUES = {f"key-{index}": bytes([index]) * index for index in range(50)} | {"é"
 
 def whole(values: dict[str, bytes] | None = None) -> Checkpoint:
     entries = FrozenEntries(VALUES if values is None else values)
-    snapshot = Snapshot(3, None, entries, (), SESSIONS, {"file": b"\x05"})
+    snapshot = Snapshot(3, None, entries, (), SESSIONS, {"file": b"\x05"}, b"changes")
     return Checkpoint("flights", 2, 17, Slot(3, 4), (), snapshot)
 
 
@@ -64,6 +64,7 @@ def about(checkpoint: Checkpoint) -> tuple[object, ...]:
         (checkpoint.keyspace, checkpoint.generation, checkpoint.partition),
         (checkpoint.slot, checkpoint.builds_on, snapshot.since is None),
         (entries_of(checkpoint), sorted(snapshot.deleted), snapshot.sessions, snapshot.offsets),
+        snapshot.changes,
     )
 
 
@@ -226,6 +227,7 @@ def file_of(
         "deleted": "0",
         "sessions": packed([]),
         "offsets": packed({}),
+        "changes": "",
     }
     texts |= {name: text for name, text in (metadata or {}).items() if text is not None}
     gone = [name for name, text in (metadata or {}).items() if text is None]
@@ -285,6 +287,8 @@ def test_a_file_of_someone_elses_making_is_taken_if_it_is_well_formed() -> None:
         ("offsets", packed({"file": 1})),
         ("offsets", base64.b64encode(b"\xc1").decode()),
         ("offsets", None),
+        ("changes", "&"),
+        ("changes", None),
     ],
 )
 def test_metadata_that_make_no_sense_are_refused(name: str, text: str | None) -> None:

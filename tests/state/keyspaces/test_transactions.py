@@ -12,7 +12,7 @@ from ringpop_py.base.errors import BadOperation, BodyError, OperationIdReused
 from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.requests import ApplyRequest
 from ringpop_py.state.placement.keys import Placing
-from ringpop_py.state.table.due import expiring
+from ringpop_py.state.requests import expiring
 from tests.state.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:

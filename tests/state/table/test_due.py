@@ -15,6 +15,7 @@ from ringpop_py.base.values.operations import Change, PackedWrite, Value, Write
 from ringpop_py.state.memory.direct import DirectState
 from ringpop_py.state.memory.mergeable import MergeableState, content_of
 from ringpop_py.state.memory.versioned import HybridClock
+from ringpop_py.state.requests import expiring
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.conditions import conditional, register_conditions
 from ringpop_py.state.table.due import (
@@ -22,7 +23,6 @@ from ringpop_py.state.table.due import (
     PIECE_KEYS,
     DueTimes,
     at_ms_of,
-    expiring,
     register_expiry,
     stamped,
 )

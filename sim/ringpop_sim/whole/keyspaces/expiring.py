@@ -20,7 +20,8 @@ from ringpop_py.base.values.packed import decode_value
 from ringpop_py.node.signals.clocks import Clocks
 from ringpop_py.state.memory.versioned import Entry, VersionedState
 from ringpop_py.state.placement.keys import partition_of
-from ringpop_py.state.table.due import at_ms_of, expiring, plain
+from ringpop_py.state.requests import expiring
+from ringpop_py.state.table.due import at_ms_of, plain
 from ringpop_py.state.table.keyed import KeyedState
 from ringpop_sim.linear import ABSENT, ANY, Invocation, SearchStep, TooManyOrders, check
 from ringpop_sim.plans.plan import Clock, Crash, Start, Stop

@@ -1,0 +1,1 @@
+"""Watching a keyspace: each committed change, in order for each key, from any member."""

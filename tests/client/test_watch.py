@@ -1,0 +1,95 @@
+"""Watching by programs that are no members, of either kind, through daemons that end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py import (
+    AsyncClient,
+    AsyncKeyspaceClient,
+    BadOperation,
+    Client,
+    Config,
+    ConfigError,
+    KeyspaceClient,
+    KeyspaceUnknown,
+    WatchGap,
+    open_ringpop,
+)
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.watch import recent
+from tests.client.loops import BACKENDS, run_on
+
+if TYPE_CHECKING:
+    from ringpop_py.base.values.operations import Value
+    from ringpop_py.node.ringpop import Ringpop
+
+ROUNDS = 5
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_an_asynchronous_client_watches(backend: str) -> None:
+    async with open_ringpop(Config(store="memory:"), store=MemoryStore()) as node:
+        keyspace = await node.open_keyspace("k", partitions=8)
+        await keyspace.put("user/0", 0)
+
+        async def watch() -> list[object]:
+            async with AsyncClient(node.address) as through:
+                client = AsyncKeyspaceClient(through, "k")
+                found: list[object] = []
+                async for change in client.watch("user/", existing=True):
+                    found.append(change.value)
+                    if len(found) == ROUNDS:
+                        break
+                    await client.put("other", 1)
+                    await client.put(f"user/{len(found)}", len(found))
+                return found
+
+        assert await run_on(backend, watch) == list(range(ROUNDS))
+
+
+def changes_through(
+    peers: list[Ringpop], after: str | None
+) -> tuple[list[tuple[Value, bool]], str]:
+    with Client(peers[0].address) as through, KeyspaceClient(through, "k") as client:
+        changes = client.watch(key="k", after=after, idle_s=1)
+        found = [(change.value, change.deleted) for change in changes]
+        return found, str(changes.position)
+
+
+async def test_a_synchronous_client_goes_on_through_another_daemon() -> None:
+    store = MemoryStore()
+    async with open_ringpop(Config(store="memory:", name="a"), store=store) as a:
+        hosts = (a.address,)
+        async with open_ringpop(Config(store="memory:", name="b", hosts=hosts), store=store) as b:
+            keyspace = await a.open_keyspace("k", partitions=4)
+            await keyspace.wait_assigned()
+            _, position = await trio.to_thread.run_sync(changes_through, [b], None)
+        for number in range(3):
+            await keyspace.put("k", number)
+        await keyspace.delete("k")
+        found, position = await trio.to_thread.run_sync(changes_through, [a], position)
+        assert found == [(0, False), (1, False), (2, False), (None, True)]
+        assert (await trio.to_thread.run_sync(changes_through, [a], position))[0] == []
+
+
+async def test_clients_get_the_errors_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "KEPT_MAX", 2)
+    async with open_ringpop(Config(store="memory:"), store=MemoryStore()) as node:
+        keyspace = await node.open_keyspace("k", partitions=4)
+        await node.open_keyspace("m", partitions=4, mode="memory")
+        _, position = await trio.to_thread.run_sync(changes_through, [node], None)
+        for number in range(3):
+            await keyspace.put("k", number)
+        with pytest.raises(WatchGap):
+            await trio.to_thread.run_sync(changes_through, [node], position)
+        async with AsyncClient(node.address) as through:
+            with pytest.raises(BadOperation, match="only durable"):
+                await anext(AsyncKeyspaceClient(through, "m").watch())
+            with pytest.raises(KeyspaceUnknown):
+                await anext(AsyncKeyspaceClient(through, "unknown").watch())
+            with pytest.raises(ConfigError, match="no position"):
+                await anext(AsyncKeyspaceClient(through, "k").watch(after="x"))
