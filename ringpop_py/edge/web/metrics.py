@@ -219,11 +219,16 @@ class NodeMetrics:
             sums["expiring"][label] += sum(map(len, due))
             overdue_s = (int(each.overdue_s()) for each in due)
             sums["overdue"][label] = max(sums["overdue"][label], *overdue_s, 0)
+            stage = share.keyspace.stage
+            sums["reminding"][label] += sum(len(wakes) for _, wakes in stage.armed())
+            sums["late"][label] = max(sums["late"][label], int(stage.reminders_overdue_s()))
             sums["moving"][label] += len(table.moving)
             sums["failed"][label] += any(has_failed(m, name) for m in self._ringpop.members)
             # Counters of those without a slot are left out: a sum would fall when one is dropped.
             if has_slot:
                 sums["expired"][label] += self._ringpop.keyspaces.states.expired[name]
+                sums["reminders_done"][label] += stage.reminders["done"]
+                sums["reminders_failed"][label] += stage.reminders["failed"]
             if has_slot and isinstance(host, DurableHost):
                 written, jobs = host.checkpointer.counts, host.jobs.counts
                 sums["files"][label] += jobs.staged_files
@@ -365,6 +370,10 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "expiring": (_gauge, "ringpop_keys_expiring", "Those of them that expire."),
     "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
     "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
+    "reminding": (_gauge, "ringpop_actors_with_reminders", "Actors here that have reminders."),
+    "reminders_done": (_counter, "ringpop_reminders", "Turns with reminders, here."),
+    "reminders_failed": (_counter, "ringpop_reminders_failed", "Those that have failed."),
+    "late": (_gauge, "ringpop_reminders_overdue_seconds", "Since when the oldest one is due."),
     "obstacles": (_gauge, "ringpop_partition_obstacles", "Partitions that cannot come here now."),
     "failed": (_gauge, "ringpop_keyspace_failed", "1 if a bug has stopped a member's share."),
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),
