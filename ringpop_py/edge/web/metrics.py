@@ -30,6 +30,7 @@ from ringpop_py.edge.admin.series import THERE, unserved_count
 from ringpop_py.member.swim.member import Status
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.keyspaces.shares import has_failed
+from ringpop_py.state.watch.recent import RecentChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -222,7 +223,13 @@ class NodeMetrics:
             # Counters of those without a slot are left out: a sum would fall when one is dropped.
             if has_slot:
                 sums["expired"][label] += self._ringpop.keyspaces.states.expired[name]
+            recent = [p.state.changes for p in online]
+            waiting = (each.waiting for each in recent if isinstance(each, RecentChanges))
+            sums["watches"][label] += len(set[object]().union(*waiting))
             if has_slot and isinstance(host, DurableHost):
+                watches = self._ringpop.keyspaces.states.watches[name]
+                sums["changes_sent"][label] += watches.sent
+                sums["watch_gaps"][label] += watches.gaps
                 written, jobs = host.checkpointer.counts, host.jobs.counts
                 sums["files"][label] += jobs.staged_files
                 sums["committed"][label] += jobs.committed
@@ -348,6 +355,9 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "expiring": (_gauge, "ringpop_keys_expiring", "Those of them that expire."),
     "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
     "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
+    "watches": (_gauge, "ringpop_watches", "Watchers that wait for changes here."),
+    "changes_sent": (_counter, "ringpop_changes_sent", "Changes that were sent to watchers."),
+    "watch_gaps": (_counter, "ringpop_watch_gaps", "Watchers that asked for what is gone."),
     "obstacles": (_gauge, "ringpop_partition_obstacles", "Partitions that cannot come here now."),
     "failed": (_gauge, "ringpop_keyspace_failed", "1 if a bug has stopped a member's share."),
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),

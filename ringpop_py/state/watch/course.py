@@ -59,12 +59,24 @@ class KeyChange(NamedTuple):
 
     Attributes:
         packed: its value as it is stored, in msgpack; None if it was deleted.
-        position: a watch after it goes on with the next change.
+        before: a position before it, which many changes share.
+        partition: of the key.
+        number: of the change in its partition; None if a watch goes on at *before*.
     """
 
     key: str
     packed: bytes | None
-    position: WatchPosition
+    before: WatchPosition
+    partition: int
+    number: int | None
+
+    @property
+    def position(self) -> WatchPosition:
+        """A watch after it goes on with the next change."""
+        if self.number is None:
+            return self.before
+        numbers = {**dict(self.before.numbers), self.partition: self.number}
+        return WatchPosition(self.before.generation, tuple(numbers.items()))
 
     @property
     def deleted(self) -> bool:
@@ -195,17 +207,14 @@ class Course:
             if pages.start is None:
                 self._numbers[number] = pages.oldest
             position = self.position  # only then is the partition part of it
-            return [KeyChange(key, packed, position) for _, key, packed in rows]
+            return [KeyChange(key, packed, position, number, None) for _, key, packed in rows]
         if pages is not None:
             rows = tuple([row for row in rows if not pages.have(row[0], row[1])])
             if watched.upto >= pages.newest:
                 del self._pages[number]
-        found = []
-        for at, key, packed in rows:
-            self._numbers[number] = at
-            found.append(KeyChange(key, packed, self.position))
+        before = self.position
         self._numbers[number] = watched.upto
-        return found
+        return [KeyChange(key, packed, before, number, at) for at, key, packed in rows]
 
 
 def is_news(result: Any) -> bool:  # noqa: ANN401 - of a part

@@ -9,6 +9,7 @@ with checkpoints: a watcher goes on where the partition comes next.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -44,6 +45,14 @@ class _Kept(NamedTuple):
     deleted: Sequence[str]
 
 
+@dataclass(slots=True)
+class WatchCounts:
+    """What watchers of a keyspace were sent, and how often they were told of a gap."""
+
+    sent: int = 0
+    gaps: int = 0
+
+
 class _Saved(Declared, frozen=True):
     newest: Natural
     kept: tuple[tuple[dict[str, bytes], list[str]], ...] = ()
@@ -52,12 +61,16 @@ class _Saved(Declared, frozen=True):
 class RecentChanges:
     """See the module.
 
+    Args:
+        counts: count what is sent from here.
+
     Attributes:
         newest: the number of the last change; 0 before the first.
         waiting: what to call at the next change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counts: WatchCounts | None = None) -> None:
+        self._counts = counts or WatchCounts()
         self.newest = 0
         self.waiting: set[Callable[[], object]] = set()
         self._kept: deque[_Kept] = deque()
@@ -99,6 +112,7 @@ class RecentChanges:
         if after is None:
             return Watched((), self.newest)
         if not self.oldest <= after <= self.newest:
+            self._counts.gaps += 1
             raise gap(part.number, after, self.oldest, self.newest)
         rows: list[tuple[int, str, bytes | None]] = []
         upto, size = after, 0
@@ -108,6 +122,7 @@ class RecentChanges:
                 size += CHANGE_BYTES + len(key) + len(packed or b"")
                 if size > ANSWER_BYTES:
                     break
+        self._counts.sent += len(rows)
         return Watched(tuple(rows), upto)
 
     def _page(self, request: WatchRequest, start: str, state: KeyedState) -> Watched:
@@ -119,6 +134,7 @@ class RecentChanges:
             size += CHANGE_BYTES + len(key) + len(packed)
             if size > ANSWER_BYTES:
                 break
+        self._counts.sent += len(rows)
         more = size > ANSWER_BYTES or len(rows) == PAGE_ROWS
         return Watched(tuple(rows), self.newest, rows[-1][1] + "\0" if more else None)
 
