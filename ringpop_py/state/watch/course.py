@@ -169,11 +169,13 @@ class Course:
     def position(self) -> WatchPosition:
         """Up to where all that was taken goes."""
         whole = [(n, number) for n, number in self._numbers.items() if number is not None]
-        return WatchPosition(self._head[1], tuple(whole))
+        return WatchPosition(self._head[1], tuple(sorted(whole)))
 
     def request(self, wait_s: float) -> WatchRequest:
         """Return what to ask next, and how long to wait for changes; not if some have no number."""
-        parts = tuple([self._part(n, number) for n, number in self._numbers.items()])
+        # Last, present rows: partition by partition, so that there are few changes meanwhile.
+        numbers = sorted(self._numbers.items(), key=lambda each: each[1] is None)
+        parts = tuple([self._part(n, number) for n, number in numbers])
         waits = all(number is not None for number in self._numbers.values())
         wait_ms = min(round(wait_s * 1_000), WAIT_MS_MAX) if waits else 0
         return WatchRequest(*self._head, self._prefix, self._exact, wait_ms, parts)
@@ -203,6 +205,8 @@ class Course:
     def _taken(self, number: int, watched: Watched) -> Iterable[KeyChange]:
         pages, rows = self._pages.get(number), watched.rows
         if self._numbers[number] is None and pages is not None:
+            if watched.following == pages.start:  # there was no room
+                return []
             pages.add(watched)
             if pages.start is None:
                 self._numbers[number] = pages.oldest
@@ -213,6 +217,8 @@ class Course:
             if watched.upto >= pages.newest:
                 del self._pages[number]
         before = self.position
+        if rows:  # the others come first now, if there is not enough room for all
+            del self._numbers[number]
         self._numbers[number] = watched.upto
         return [KeyChange(key, packed, before, number, at) for at, key, packed in rows]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ringpop_py.base.errors import BodyError, StateDamaged
 from ringpop_py.base.values.declared import Declared, Natural, decode, encode
 from ringpop_py.state.table.due import plain
-from ringpop_py.state.watch.messages import Watched, gap
+from ringpop_py.state.watch.messages import CHANGE_BYTES, Watched, gap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +29,6 @@ KEPT_MAX: Final = 4_096
 KEPT_BYTES: Final = 1 << 20
 SAVED_BYTES: Final = 1 << 18
 """The most bytes of them in a checkpoint: the newest."""
-CHANGE_BYTES: Final = 64
-"""The bytes counted for a change besides its key and value."""
-ANSWER_BYTES: Final = 1 << 20
-"""The bytes after which an answer ends; the watcher asks for the rest."""
 PAGE_ROWS: Final = 1_000
 
 
@@ -100,14 +96,17 @@ class RecentChanges:
 
     # Watchers.
 
-    def look(self, request: WatchRequest, part: WatchPart, state: KeyedState) -> Watched:
+    def look(self, request: WatchRequest, part: WatchPart, state: KeyedState, room: int) -> Watched:
         """Return what *state*, whose changes these are, has for *part*.
+
+        Args:
+            room: after so many bytes it ends; at 0, nothing is looked at.
 
         Raises:
             WatchGap: if changes are wanted that are not kept.
         """
         if part.start is not None:
-            return self._page(request, part.start, state)
+            return self._page(request, part.start, state, room)
         after = part.after
         if after is None:
             return Watched((), self.newest)
@@ -115,27 +114,28 @@ class RecentChanges:
             self._counts.gaps += 1
             raise gap(part.number, after, self.oldest, self.newest)
         rows: list[tuple[int, str, bytes | None]] = []
-        upto, size = after, 0
-        for upto, key, packed in self._after(after):
+        upto = after
+        for upto, key, packed in self._after(after) if room > 0 else ():
             if request.wants(key):
                 rows.append((upto, key, packed if packed is None else plain(packed)))
-                size += CHANGE_BYTES + len(key) + len(packed or b"")
-                if size > ANSWER_BYTES:
+                room -= CHANGE_BYTES + len(key) + len(packed or b"")
+                if room <= 0:
                     break
         self._counts.sent += len(rows)
         return Watched(tuple(rows), upto)
 
-    def _page(self, request: WatchRequest, start: str, state: KeyedState) -> Watched:
+    def _page(self, request: WatchRequest, start: str, state: KeyedState, room: int) -> Watched:
+        if room <= 0:
+            return Watched((), self.newest, start)
         end = request.prefix + "\0" if request.exact else None
         rows: list[tuple[int, str, bytes | None]] = []
-        size = 0
         for key, packed in state.scan_packed(request.prefix, start, end, PAGE_ROWS):
             rows.append((self.newest, key, packed))
-            size += CHANGE_BYTES + len(key) + len(packed)
-            if size > ANSWER_BYTES:
+            room -= CHANGE_BYTES + len(key) + len(packed)
+            if room <= 0:
                 break
         self._counts.sent += len(rows)
-        more = size > ANSWER_BYTES or len(rows) == PAGE_ROWS
+        more = room <= 0 or len(rows) == PAGE_ROWS
         return Watched(tuple(rows), self.newest, rows[-1][1] + "\0" if more else None)
 
     def _after(self, after: int) -> Iterator[tuple[int, str, bytes | None]]:

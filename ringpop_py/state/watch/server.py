@@ -12,7 +12,7 @@ from ringpop_py.base.errors import BadOperation
 from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.state.messages import WATCH
 from ringpop_py.state.watch.course import is_news
-from ringpop_py.state.watch.messages import Watched, WatchRequest
+from ringpop_py.state.watch.messages import ANSWER_BYTES, Watched, WatchRequest
 from ringpop_py.state.watch.recent import RecentChanges
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.dispatcher import Dispatcher
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.server import Held
+    from ringpop_py.state.table.keyed import KeyedState
 
 CROWD: Final = 16
 """The watchers of a partition that are answered for each change."""
@@ -51,6 +52,8 @@ async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
     wanted = {part.number: part for part in request.parts}
     followed: set[RecentChanges] = set()
     bell = _Bell()
+    share = 1 if request.exact else len(request.parts) / len(host.table)
+    left = max(round(ANSWER_BYTES * share), 1)
 
     async def look(partition: Held) -> Watched:
         recent = partition.state.changes
@@ -61,7 +64,14 @@ async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
         part = wanted[partition.number]
         # Only the true owner knows whether what is no past number here is a gap.
         is_past = part.after is not None and part.after <= recent.newest
-        found = await partition.read(lambda state: recent.look(request, part, state), stale=is_past)
+
+        def see(state: KeyedState) -> Watched:
+            nonlocal left
+            found = recent.look(request, part, state, left)
+            left -= found.size_bytes
+            return found
+
+        found = await partition.read(see, stale=is_past)
         if part.after is not None:
             wanted[partition.number] = replace(part, after=found.upto)
         return found

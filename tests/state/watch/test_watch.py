@@ -10,7 +10,7 @@ import trio
 
 from ringpop_py import ConfigError, KeyspaceUnknown, WatchPosition
 from ringpop_py.base.errors import BadOperation, WatchGap
-from ringpop_py.state.watch import recent
+from ringpop_py.state.watch import recent, server
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -159,6 +159,26 @@ async def test_what_is_no_longer_kept_is_a_gap(monkeypatch: pytest.MonkeyPatch) 
             await keyspace.put("k", number)
         with pytest.raises(WatchGap, match="existing=True"):
             await anext(keyspace.watch(key="k", after=changes.position))
+
+
+async def test_each_partition_has_its_turn_in_small_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "ANSWER_BYTES", 1)  # a change for each owner, or a row
+    async with opened("a", "b") as (_, keyspace, nursery):
+        for number in range(30):
+            await keyspace.put(f"k{number}", 0)
+        rows = keyspace.watch(existing=True, idle_s=5)
+        first = await anext(rows)
+        found = await begun(keyspace.watch(), nursery)
+        for number in range(30):
+            await keyspace.put(f"k{number}", 1)
+        seen = {first.key: [first.value]}
+        async for change in rows:
+            seen.setdefault(change.key, []).append(change.value)
+        assert all(values in ([0, 1], [1]) for values in seen.values())
+        assert seen.keys() == {f"k{number}" for number in range(30)}
+        assert sorted(found) == sorted((key, 1) for key in seen)
 
 
 async def test_bad_arguments_and_keyspaces_say_why() -> None:
