@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.rescale_events import Lost as Lost
     from ringpop_py.state.table.aggregations import ABSENT as ABSENT
     from ringpop_py.state.table.conditions import tag_of as tag_of
+    from ringpop_py.state.ticks.ticks import Tick as Tick
     from ringpop_py.state.watch.course import KeyChange as KeyChange
     from ringpop_py.state.watch.course import WatchPosition as WatchPosition
 else:
@@ -109,6 +110,7 @@ else:
             "state.rows.stagefile": "Chunk encode_stage",
             "state.table.aggregations": "ABSENT",
             "state.table.conditions": "tag_of",
+            "state.ticks.ticks": "Tick",
             "state.requests": "expiring",
             "state.watch.course": "KeyChange WatchPosition",
             "state.keyspaces.keyspace": "Keyspace",

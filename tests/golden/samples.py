@@ -11,6 +11,7 @@ import dataclasses
 import io
 import json
 import random
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -1054,17 +1055,16 @@ def _checkpoint(sessions: tuple[tuple[str, Session], ...], offsets: dict[str, by
     return encode_checkpoint(Checkpoint("k-é", 3, 5, slots[1], slots[:1], snapshot))
 
 
-def _saved_changes(entries: tuple[tuple[dict[str, bytes], list[str]], ...]) -> bytes:
+def _saved_changes(found: tuple[int, tuple[tuple[str, bytes | None], ...]]) -> bytes:
     recent = RecentChanges()
-    for changed, deleted in entries:
-        recent.note(changed, deleted)
+    recent.newest, recent._kept = found[0], deque(found[1])
     return recent.saved()
 
 
 def _restored_changes(saved: bytes) -> object:
     recent = RecentChanges()
     recent.restore(saved)
-    return tuple((entry.changed, entry.deleted) for entry in recent._kept)
+    return recent.newest, tuple(recent._kept)
 
 
 def _metadata(file: bytes) -> dict[str, str]:
@@ -1120,7 +1120,7 @@ def _files() -> dict[str, Kind]:
         "checkpoint.changes": Kind(
             _saved_changes,
             _restored_changes,
-            {"none": (), "full": (({"é": b"\xc0"}, ["d", "e"]), ({}, ["é"]))},
+            {"none": (0, ()), "full": (INTEGER_MAX, (("é", b"\xc0"), ("d", None)))},
             refusal=StateDamaged,
         ),
         "checkpoint.offsets": Kind(

@@ -92,6 +92,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "store_trouble_kind": "" if store is None else store.trouble_kind,
         "application_trouble": ringpop.readiness.application_trouble[:TEXT_CHARACTERS_MAX],
         "flow_troubles": _flow_troubles(ringpop),
+        "tick_troubles": _tick_troubles(ringpop),
         "disks": await ringpop.signals.disks.usage(),
     }
 
@@ -160,6 +161,12 @@ def _flow_troubles(ringpop: Ringpop) -> list[str]:
             late = f"{row['late']} records came too late since the node began, and were left out"
             texts.append(f"{name}: {late}; dataflow-late in the log names some")
     return [text[:TEXT_CHARACTERS_MAX] for text in texts[:TROUBLES_MAX]]
+
+
+def _tick_troubles(ringpop: Ringpop) -> list[str]:
+    """Return what each schedule of this node has that does not go on."""
+    texts = filter(None, (schedule.trouble() for schedule in ringpop.schedules.values()))
+    return [text[:TEXT_CHARACTERS_MAX] for text in texts][:TROUBLES_MAX]
 
 
 def _streams(ringpop: Ringpop) -> list[dict[str, Any]]:

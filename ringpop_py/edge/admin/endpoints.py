@@ -103,9 +103,10 @@ def serve_admin(ringpop: Ringpop) -> None:
     _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 
     def serve_keyspaces() -> None:
-        from ringpop_py.edge.admin import keyspaces, leaders  # noqa: PLC0415 - on demand
+        from ringpop_py.edge.admin import keyspaces, leaders, ticks  # noqa: PLC0415 - on demand
 
         _serve(ringpop, keyspaces.READS, reads=True, role=Role.READER)
+        _serve(ringpop, {ticks.LIST: ticks.listed}, reads=True, role=Role.READER)
         _serve(ringpop, keyspaces.CREATES, signs=True)
         _serve(ringpop, keyspaces.CHANGES, role=Role.ADMIN)
         for path, act in leaders.LeaderEndpoints(ringpop).by_path.items():

@@ -68,6 +68,15 @@ BEAT   when the holder renewed the name last
 ringpopctl leader mailer
 ringpopctl leader mailer --resign --yes
 """,
+    "ticks": """\
+ringpopctl ticks
+ringpopctl ticks rollup --watch
+
+NEXT     the tick that runs, or runs next
+ATTEMPT  how often it was begun
+OVERDUE  for how long it has been due, and has not ended
+LAST     the tick that was begun last
+""",
     "lookup": """\
 ringpopctl lookup user:42
 ringpopctl lookup user:42 --explain

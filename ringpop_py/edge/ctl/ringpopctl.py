@@ -35,7 +35,16 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.ctl import changes, keys, keyspaces, leaders, shuffles, streams, values
+from ringpop_py.edge.ctl import (
+    changes,
+    keys,
+    keyspaces,
+    leaders,
+    shuffles,
+    streams,
+    ticks,
+    values,
+)
 from ringpop_py.edge.ctl.examples import epilog_of
 from ringpop_py.edge.ctl.views import views, wait_for
 from ringpop_py.edge.diagnosis import history, look
@@ -425,6 +434,8 @@ def _add_leader_commands(add: Callable[..., Parser]) -> None:
     text = "take the name away: its holder stops when it beats next, and others may take it"
     showing.add_argument("--resign", action="store_true", help=text)
     showing.add_argument("--yes", action="store_true", help="do not ask")
+    ticking = add("ticks", ticks.list_all, "schedules, and which node runs them", reads=True)
+    ticking.add_argument("name", nargs="?", metavar="NAME", help="this schedule only")
 
 
 def _add_shuffle_commands(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.state.keyspaces.shares import Share
+    from ringpop_py.state.ticks.ticks import Schedule
 
 F = TypeVar("F", GaugeMetricFamily, CounterMetricFamily)
 L = TypeVar("L", bound=tuple[str, ...])
@@ -79,6 +80,7 @@ class NodeMetrics:
             )
             yield from self._store()
             yield from self._dataflows()
+            yield from self._ticks()
         yield from self._shuffles()
         yield from _of_log()
 
@@ -263,6 +265,11 @@ class NodeMetrics:
         text = "1 if a part of a dataflow does not go on."
         yield _gauge("ringpop_dataflow_in_trouble", text, troubles, "dataflow")
 
+    def _ticks(self) -> Iterator[Metric]:
+        for kind, name, text, value in _OF_TICKS:
+            found = {(name,): value(one) for name, one in self._ringpop.schedules.items()}
+            yield kind(name, text, found, "schedule")
+
     def _store(self) -> Iterator[Metric]:
         store = metered_store(self._ringpop)
         if store is None:
@@ -326,6 +333,16 @@ _OF_DATAFLOWS: Final = (
     (_counter, "ringpop_dataflow_rows", "Rows that the stage here has processed.", "rows"),
     (_counter, "ringpop_dataflow_late", "Rows that came too late, and were left out.", "late"),
     (_counter, "ringpop_dataflow_refused", "Records that could not be used.", "refused"),
+)
+_OF_TICKS: Final[
+    tuple[tuple[Callable[..., Metric], str, str, Callable[[Schedule], float]], ...]
+] = (
+    (_counter, "ringpop_ticks_ended", "Ticks that have ended here.", lambda one: one.ended_count),
+    (_counter, "ringpop_ticks_failed", "Attempts that failed here.", lambda one: one.failed_count),
+    (
+        *(_gauge, "ringpop_tick_overdue_seconds", "Since when the next tick is due."),
+        lambda one: one.overdue_s(),
+    ),
 )
 
 

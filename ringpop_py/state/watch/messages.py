@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WAIT_MS_MAX: Final = 20_000
 """The longest that an owner waits for a change: below the time that a call may take."""
 
-CHANGE_BYTES: Final = 64
+CHANGE_BYTES: Final = 128
 """The bytes counted for a change besides its key and value."""
 ANSWER_BYTES: Final = 2 << 20
 """The bytes after which an answer about all partitions ends; the watcher asks for the rest. The
@@ -75,10 +75,15 @@ class Watched(Declared, frozen=True, tag=3):
     @property
     def size_bytes(self) -> int:
         """About how much of an answer it takes."""
-        return sum(CHANGE_BYTES + len(key) + len(packed or b"") for _, key, packed in self.rows)
+        return sum(weight(key, packed) for _, key, packed in self.rows)
 
 
 _Row = tuple[Natural, Watched | PartFailed]
+
+
+def weight(key: str, packed: bytes | None) -> int:
+    """Return the bytes counted for a change."""
+    return CHANGE_BYTES + len(key) + len(packed or b"")
 
 
 def watched_of(result: object) -> dict[int, Watched | KeyspaceError]:

@@ -4,22 +4,25 @@ They are numbered from 1 on, in the order of the log and, within an entry, in th
 each node that follows the log gives a change the same number, and a number that is known says how
 much of the log a watcher has seen. The number of the newest one, and the changes themselves, go
 with checkpoints: a watcher goes on where the partition comes next.
+
+Once nobody has looked during as many changes as are kept, they are only counted, until the next
+look: who asked for them now would have come too late anyway.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.errors import BodyError, StateDamaged
 from ringpop_py.base.values.declared import Declared, Natural, decode, encode
 from ringpop_py.state.table.due import plain
-from ringpop_py.state.watch.messages import CHANGE_BYTES, Watched, gap
+from ringpop_py.state.watch.messages import CHANGE_BYTES, Watched, gap, weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ringpop_py.state.table.keyed import KeyedState
     from ringpop_py.state.watch.messages import WatchPart, WatchRequest
@@ -31,14 +34,8 @@ SAVED_BYTES: Final = 1 << 18
 """The most bytes of them in a checkpoint: the newest."""
 PAGE_ROWS: Final = 1_000
 
-
-class _Kept(NamedTuple):
-    """The changes of one entry of the log, which come after number *after*."""
-
-    after: int
-    size_bytes: int
-    changed: Mapping[str, bytes]
-    deleted: Sequence[str]
+_Change = tuple[str, bytes | None]
+"""A key and its value as it is stored; None for one that was deleted."""
 
 
 @dataclass(slots=True)
@@ -51,7 +48,7 @@ class WatchCounts:
 
 class _Saved(Declared, frozen=True):
     newest: Natural
-    kept: tuple[tuple[dict[str, bytes], list[str]], ...] = ()
+    kept: tuple[_Change, ...]
 
 
 class RecentChanges:
@@ -62,37 +59,41 @@ class RecentChanges:
 
     Attributes:
         newest: the number of the last change; 0 before the first.
+        follows: whether changes are kept: `note` them. If not, count them in *newest*.
         waiting: what to call at the next change.
     """
 
     def __init__(self, counts: WatchCounts | None = None) -> None:
         self._counts = counts or WatchCounts()
         self.newest = 0
+        self.follows = True
         self.waiting: set[Callable[[], object]] = set()
-        self._kept: deque[_Kept] = deque()
+        self._looked = 0  # the newest change at the last look
+        self._kept: deque[_Change] = deque()
         self._size_bytes = 0
 
     @property
     def oldest(self) -> int:
         """The number after which all changes are kept."""
-        return self._kept[0].after if self._kept else self.newest
+        return self.newest - len(self._kept)
 
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
-        """Follow an entry of the log."""
-        count = len(changed) + len(deleted)
-        if not count:
-            return
-        size = CHANGE_BYTES * count + sum(map(len, chain(changed, changed.values(), deleted)))
-        kept = self._kept
-        kept.append(_Kept(self.newest, size, changed, deleted))
+        """Keep the changes of an entry of the log."""
+        kept, count = self._kept, len(changed) + len(deleted)
+        kept.extend(changed.items())
+        kept.extend(zip(deleted, repeat(None)))
         self.newest += count
-        self._size_bytes += size
-        least = self.newest - KEPT_MAX
-        while (self._size_bytes > KEPT_BYTES or kept[0].after < least) and len(kept) > 1:
-            self._size_bytes -= kept.popleft().size_bytes
+        size = self._size_bytes + CHANGE_BYTES * count
+        size += sum(map(len, chain(changed, changed.values(), deleted)))
+        while (size > KEPT_BYTES or len(kept) > KEPT_MAX) and len(kept) > count:
+            size -= weight(*kept.popleft())
+        self._size_bytes = size
         if self.waiting:
             for wake in tuple(self.waiting):
                 wake()
+        elif self.newest - self._looked > KEPT_MAX:
+            self.follows, self._size_bytes = False, 0
+            kept.clear()
 
     # Watchers.
 
@@ -105,6 +106,7 @@ class RecentChanges:
         Raises:
             WatchGap: if changes are wanted that are not kept.
         """
+        self.follows, self._looked = True, self.newest
         if part.start is not None:
             return self._page(request, part.start, state, room)
         after = part.after
@@ -114,11 +116,11 @@ class RecentChanges:
             self._counts.gaps += 1
             raise gap(part.number, after, self.oldest, self.newest)
         rows: list[tuple[int, str, bytes | None]] = []
-        upto = after
-        for upto, key, packed in self._after(after) if room > 0 else ():
+        upto, missed = after, self.newest - after if room > 0 else 0
+        for upto, (key, packed) in enumerate(self._last(missed), after + 1):
             if request.wants(key):
                 rows.append((upto, key, packed if packed is None else plain(packed)))
-                room -= CHANGE_BYTES + len(key) + len(packed or b"")
+                room -= weight(key, packed)
                 if room <= 0:
                     break
         self._counts.sent += len(rows)
@@ -131,38 +133,27 @@ class RecentChanges:
         rows: list[tuple[int, str, bytes | None]] = []
         for key, packed in state.scan_packed(request.prefix, start, end, PAGE_ROWS):
             rows.append((self.newest, key, packed))
-            room -= CHANGE_BYTES + len(key) + len(packed)
+            room -= weight(key, packed)
             if room <= 0:
                 break
         self._counts.sent += len(rows)
         more = room <= 0 or len(rows) == PAGE_ROWS
         return Watched(tuple(rows), self.newest, rows[-1][1] + "\0" if more else None)
 
-    def _after(self, after: int) -> Iterator[tuple[int, str, bytes | None]]:
-        """Yield the changes after that number."""
-        entries = []
-        for entry in reversed(self._kept):  # watchers are mostly near the end
-            entries.append(entry)
-            if entry.after <= after:
-                break
-        for entry in reversed(entries):
-            changes = chain(entry.changed.items(), ((key, None) for key in entry.deleted))
-            for number, (key, packed) in enumerate(changes, entry.after + 1):
-                if number > after:
-                    yield number, key, packed
+    def _last(self, count: int) -> list[_Change]:
+        return list(islice(reversed(self._kept), count))[::-1]  # watchers are mostly near the end
 
     # Checkpoints.
 
     def saved(self) -> bytes:
         """Return the newest changes, packed."""
-        found: list[tuple[Any, Any]] = []
-        room = SAVED_BYTES
-        for entry in reversed(self._kept):
-            room -= entry.size_bytes
-            if room < 0:
+        left, count = SAVED_BYTES, 0
+        for each in reversed(self._kept):
+            left -= weight(*each)
+            if left < 0:
                 break
-            found.append((dict(entry.changed), list(entry.deleted)))
-        return encode([self.newest, found[::-1]])
+            count += 1
+        return encode([self.newest, self._last(count)])
 
     def restore(self, saved: bytes) -> None:
         """Become those that were *saved*; nothing is those before the first.
@@ -171,11 +162,12 @@ class RecentChanges:
             StateDamaged: if it is not what `saved` returns.
         """
         try:
-            found = decode(_Saved, saved) if saved else _Saved(0)
+            found = decode(_Saved, saved) if saved else _Saved(0, ())
         except BodyError as error:
             raise StateDamaged(f"the changes of a checkpoint: {error}") from None
-        self._kept.clear()
-        self._size_bytes = 0
-        self.newest = found.newest - sum(len(each) for pair in found.kept for each in pair)
-        for changed, deleted in found.kept:
-            self.note(changed, deleted)
+        if len(found.kept) > found.newest:
+            raise StateDamaged("a checkpoint has more changes than its partition ever had")
+        self.newest, self._kept = found.newest, deque(found.kept)
+        # Perhaps somebody has begun to watch since; he looks here soon.
+        self.follows, self._looked = True, found.newest
+        self._size_bytes = sum(weight(*each) for each in found.kept)
