@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ringpop_py.route.proxy.request import Reply as Reply
     from ringpop_py.route.proxy.request import Request as Request
     from ringpop_py.state.actors.actors import Actor as Actor
+    from ringpop_py.state.actors.reminders import Reminder as Reminder
     from ringpop_py.state.keyspaces.keyspace import Keyspace as Keyspace
     from ringpop_py.state.keyspaces.local import open_local_keyspaces as open_local_keyspaces
     from ringpop_py.state.leaders.lead import Lead as Lead
@@ -93,6 +94,7 @@ else:
         __name__,
         {
             "state.actors.actors": "Actor",
+            "state.actors.reminders": "Reminder",
             "base.address": "Address DnsLookup",
             "client.aio.client": "AsyncClient",
             "client.calls": "RingSnapshot",

@@ -93,6 +93,7 @@ from ringpop_py.route.proxy.http import (
 from ringpop_py.route.proxy.request import HttpReply, HttpRequest
 from ringpop_py.state.actors import mailboxes
 from ringpop_py.state.actors.mail import Mail, MailAnswered
+from ringpop_py.state.actors.reminders import Armed
 from ringpop_py.state.catalog import checkpoints
 from ringpop_py.state.catalog.assignments import read_newest, record
 from ringpop_py.state.catalog.catalog import Catalog, CatalogEntry
@@ -775,9 +776,16 @@ def _recorded(replies_count: int, digest: bytes) -> mailboxes.Record:
         mail = Mail("k", 1, 0, "kind", "key", "é", number, b"\x01", digest)
         state: Value = {"n": number, "é": [None]}
         found, _ = found.followed_by(
-            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0"), mail
+            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0", {}), mail
         )
     return found if digest else dataclasses.replace(found, digests={})
+
+
+def _reminding() -> mailboxes.Record:
+    """The record of an actor with a reminder that repeats, after one that is over."""
+    armed = {"é": Armed(INTEGER_MAX >> 2, b"\xc0", 1_000)}
+    found, _ = mailboxes.Record().followed_by(mailboxes.Ran(1, b"\x01", b"\xc0", armed), None)
+    return found
 
 
 def _packed(found: mailboxes.Record) -> bytes:
@@ -805,7 +813,7 @@ def _actors() -> dict[str, Kind]:
         "actor.record": Kind(
             _packed,
             mailboxes.Record.of,
-            {"bare": _recorded(1, b""), "full": _recorded(2, DIGEST)},
+            {"bare": _recorded(1, b""), "full": _recorded(2, DIGEST), "reminding": _reminding()},
             refusal=StateDamaged,
         ),
     }

@@ -50,10 +50,9 @@ from ringpop_py.edge.ctl.views import views, wait_for
 from ringpop_py.edge.diagnosis import history, look
 from ringpop_py.edge.diagnosis.bundle import debug
 from ringpop_py.edge.diagnosis.check import check
-from ringpop_py.edge.diagnosis.configuration import check_config
 from ringpop_py.edge.diagnosis.monitor import LEVELS, monitor
 from ringpop_py.edge.diagnosis.roundtrips import rtt
-from ringpop_py.edge.diagnosis.stores import verify_store
+from ringpop_py.edge.diagnosis.stores import check_config, verify_store
 from ringpop_py.edge.judge.judge import CLOCK_S
 
 if TYPE_CHECKING:

@@ -220,14 +220,17 @@ class NodeMetrics:
             sums["expiring"][label] += sum(map(len, due))
             overdue_s = (int(each.overdue_s()) for each in due)
             sums["overdue"][label] = max(sums["overdue"][label], *overdue_s, 0)
+            stage = share.keyspace.stage
+            sums["reminding"][label] += sum(len(wakes) for _, wakes in stage.armed())
+            sums["late"][label] = max(sums["late"][label], int(stage.reminders_overdue_s()))
             sums["moving"][label] += len(table.moving)
             sums["failed"][label] += any(has_failed(m, name) for m in self._ringpop.members)
             # Counters of those without a slot are left out: a sum would fall when one is dropped.
             if has_slot:
                 sums["expired"][label] += self._ringpop.keyspaces.states.expired[name]
-            recent = [p.state.changes for p in online]
-            waiting = (each.waiting for each in recent if isinstance(each, RecentChanges))
-            sums["watches"][label] += len(set[object]().union(*waiting))
+                sums["reminders_done"][label] += stage.reminders["done"]
+                sums["reminders_failed"][label] += stage.reminders["failed"]
+            sums["watches"][label] += _watches(partition.state.changes for partition in online)
             if has_slot and isinstance(host, DurableHost):
                 watches = self._ringpop.keyspaces.states.watches[name]
                 sums["changes_sent"][label] += watches.sent
@@ -292,6 +295,11 @@ class NodeMetrics:
         yield _one("ringpop_shuffle_disk_bytes", "Files of shuffles on disk.", load.disk_bytes)
         starts = {(): beside.starts}
         yield _counter("ringpop_shuffle_starts", "Starts of the process for shuffles.", starts)
+
+
+def _watches(changes: Iterable[object]) -> int:
+    waiting = (each.waiting for each in changes if isinstance(each, RecentChanges))
+    return len(set[object]().union(*waiting))  # one watcher waits at several partitions
 
 
 def _of_log() -> Iterator[Metric]:
@@ -372,6 +380,10 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "expiring": (_gauge, "ringpop_keys_expiring", "Those of them that expire."),
     "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
     "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
+    "reminding": (_gauge, "ringpop_actors_with_reminders", "Actors here that have reminders."),
+    "reminders_done": (_counter, "ringpop_reminders", "Turns with reminders, here."),
+    "reminders_failed": (_counter, "ringpop_reminders_failed", "Those that have failed."),
+    "late": (_gauge, "ringpop_reminders_overdue_seconds", "Since when the oldest one is due."),
     "watches": (_gauge, "ringpop_watches", "Watchers that wait for changes here."),
     "changes_sent": (_counter, "ringpop_changes_sent", "Changes that were sent to watchers."),
     "watch_gaps": (_counter, "ringpop_watch_gaps", "Watchers that asked for what is gone."),

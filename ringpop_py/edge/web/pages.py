@@ -22,7 +22,7 @@ from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin import keyspaces
 from ringpop_py.edge.admin.endpoints import CHANGES, REFUSALS
 from ringpop_py.edge.console.page import PARTS, clock, file_of, page_of
-from ringpop_py.edge.web.callers import check_role
+from ringpop_py.edge.web.callers import caller_of, check_role
 from ringpop_py.edge.web.forms import Wanted
 from ringpop_py.edge.web.overview import text_of_event
 from ringpop_py.edge.web.parameters import Query, fields_of, value_of
@@ -277,7 +277,7 @@ class ConsoleRoutes:
             raise HttpRefusal(404, "KeyspaceUnknown", f"there is no keyspace {name!r:.100}")
         path = keyspaces.REBALANCE
         if not dry_run:
-            log_change(path, _caller_of(request), asked, request.state.identity)
+            log_change(path, caller_of(request), asked, request.state.identity)
         plan = keyspaces.CHANGES[path](self._ringpop, {"name": name, "dry_run": dry_run})
         return {"act": REBALANCE, "keyspace": name, "answer": await plan}
 
@@ -295,7 +295,7 @@ class ConsoleRoutes:
         address = self._ringpop.address_of(name) if isinstance(name, str) else None
         if address is None:
             raise HttpRefusal(404, "MemberUnknown", f"there is no member {name!r:.100}")
-        log_change(ACTS[act], _caller_of(request), asked, request.state.identity)
+        log_change(ACTS[act], caller_of(request), asked, request.state.identity)
         if name == self._ringpop.name:
             try:
                 value = CHANGES[ACTS[act]](self._ringpop, None)
@@ -314,10 +314,6 @@ class ConsoleRoutes:
             message = value.get("message", value) if isinstance(value, dict) else value
             raise HttpRefusal(409, "MemberRefuses", f"{name}: {message}")
         return wanted.answer({"act": act, "member": name, "answer": value})
-
-
-def _caller_of(request: Request) -> str:
-    return "unknown" if request.client is None else f"{request.client[0]}:{request.client[1]}"
 
 
 def _html(page: str) -> Response:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ringpop_py.base.address import Address
 from ringpop_py.base.errors import KeyspaceError
 from ringpop_py.base.rules import NUMBER_MAX
 from ringpop_py.base.values.operations import Change, Outcome, Value
@@ -21,7 +19,7 @@ from ringpop_py.base.values.requests import value_of as unpacked
 from ringpop_py.edge.admin.checkup import flowing_through
 from ringpop_py.edge.admin.keyspaces import CHANGES, CREATE, CREATES, DROP
 from ringpop_py.edge.audit import audited
-from ringpop_py.edge.web.callers import check_role
+from ringpop_py.edge.web.callers import caller_of, check_role
 from ringpop_py.edge.web.changes import ChangeStreams
 from ringpop_py.edge.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.edge.web.metrics import NodeMetrics
@@ -175,11 +173,7 @@ class HttpRoutes:
         refuse_conditions(request)
         await body_of(request)
         name = name_in(request, "keyspace")
-        if query.text("confirm") != name:
-            raise bad_request(
-                f"this drops keyspace {name!r:.100} and its contents; "
-                f"confirm with ?confirm={quote(name, safe='')}"
-            )
+        query.check_confirmed(name, f"this drops keyspace {name!r:.100} and its contents")
         return wanted.answer(await self._administer(request, DROP, {"name": name}))
 
     async def _administer(self, request: Request, path: str, asked: dict[str, Any]) -> object:
@@ -187,8 +181,7 @@ class HttpRoutes:
         check_use(asked["name"], request.state.identity or NOBODY)
         if path in CHANGES:
             check_role(request, Role.ADMIN)
-        caller = "unknown" if request.client is None else str(Address(*request.client))
-        log_change(path, caller, asked, request.state.identity)
+        log_change(path, caller_of(request), asked, request.state.identity)
         return await (CREATES | CHANGES)[path](self._ringpop, asked)
 
     # Keys.

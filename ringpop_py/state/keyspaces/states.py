@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.base.values.packed import make_packer
 from ringpop_py.state.actors.mailboxes import register_saving
+from ringpop_py.state.actors.reminders import ActorDueTimes
 from ringpop_py.state.memory.direct import DirectState
 from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.memory.versioned import HybridClock
@@ -53,7 +54,8 @@ class States:
 
     def keyed(self, definition: Definition) -> KeyedState:
         """Return the state of a partition of a durable keyspace."""
-        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        keys_max = definition.max_keys_per_partition
+        due = ActorDueTimes(self._wall, expired=self.expired, name=definition.name)
         entries = self.make_entries()
         return KeyedState(
             self._pack,
@@ -66,7 +68,8 @@ class States:
 
     def direct(self, definition: Definition) -> DirectState:
         """Return the state of a partition of a keyspace in this process alone."""
-        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        keys_max = definition.max_keys_per_partition
+        due = ActorDueTimes(self._wall, expired=self.expired, name=definition.name)
         return DirectState(self._pack, self.aggregations, due, keys_max=keys_max)
 
     def mergeable(self, definition: Definition) -> MergeableState:
@@ -77,8 +80,5 @@ class States:
                 f"keys of keyspace {definition.name!r} cannot expire: its copies are merged by"
                 f" {merge!r}, and only {LAST_WRITER_WINS!r} tells which instant is the later one"
             )
-        due = self._due(definition, refusal)
+        due = DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)
         return MergeableState(self._clock, self._pack, self.aggregations, due, keys_max=keys_max)
-
-    def _due(self, definition: Definition, refusal: str = "") -> DueTimes:
-        return DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)
