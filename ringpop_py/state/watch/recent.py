@@ -34,7 +34,7 @@ SAVED_BYTES: Final = 1 << 18
 CHANGE_BYTES: Final = 128
 """The bytes counted for a change besides its key and value."""
 ANSWER_BYTES: Final = 1 << 20
-"""The bytes after which an answer ends; the watcher asks for the rest."""
+"""The bytes of all parts after which an answer ends; the watcher asks for the rest."""
 PAGE_ROWS: Final = 1_000
 
 _Change = tuple[str, bytes | None]
@@ -44,6 +44,17 @@ _Change = tuple[str, bytes | None]
 class _Saved(Declared, frozen=True):
     newest: Natural
     kept: tuple[_Change, ...]
+
+
+class AnswerRoom:
+    """How much may still go into an answer. It is exceeded by one change at most."""
+
+    def __init__(self) -> None:
+        self.left_bytes = ANSWER_BYTES
+
+    def take(self, key: str, packed: bytes | None) -> None:
+        """Count a change."""
+        self.left_bytes -= _weight(key, packed)
 
 
 class RecentChanges:
@@ -82,47 +93,51 @@ class RecentChanges:
         if self.waiting:
             for wake in tuple(self.waiting):
                 wake()
-        elif self.newest - self._looked > KEPT_MAX:
+        elif self.newest - self._looked > max(KEPT_MAX, count):
             self.follows, self._size_bytes = False, 0
             kept.clear()
 
     # Watchers.
 
-    def look(self, request: WatchRequest, part: WatchPart, state: KeyedState) -> Watched:
-        """Return what *state*, whose changes these are, has for *part*.
+    def look(
+        self, request: WatchRequest, part: WatchPart, state: KeyedState, room: AnswerRoom
+    ) -> Watched:
+        """Return what *state*, whose changes these are, has for *part*, as far as there is *room*.
 
         Raises:
             WatchGap: if changes are wanted that are not kept.
         """
         self.follows, self._looked = True, self.newest
         if part.start is not None:
-            return self._page(request, part.start, state)
-        after = part.after
-        if after is None:
+            return self._page(request, part.start, state, room)
+        if part.after is None:
             return Watched((), self.newest)
-        if not self.oldest <= after <= self.newest:
-            raise gap(part.number, after, self.oldest, self.newest)
+        upto = part.after
+        if not self.oldest <= upto <= self.newest:
+            raise gap(part.number, upto, self.oldest, self.newest)
         rows: list[tuple[int, str, bytes | None]] = []
-        upto, size = after, 0
-        for upto, (key, packed) in enumerate(self._last(self.newest - after), after + 1):
+        for key, packed in self._last(self.newest - upto):
             if request.wants(key):
-                rows.append((upto, key, packed if packed is None else plain(packed)))
-                size += _weight(key, packed)
-                if size > ANSWER_BYTES:
+                if room.left_bytes < 0:
                     break
+                rows.append((upto + 1, key, packed if packed is None else plain(packed)))
+                room.take(key, packed)
+            upto += 1
         return Watched(tuple(rows), upto)
 
-    def _page(self, request: WatchRequest, start: str, state: KeyedState) -> Watched:
+    def _page(
+        self, request: WatchRequest, start: str, state: KeyedState, room: AnswerRoom
+    ) -> Watched:
         end = request.prefix + "\0" if request.exact else None
         rows: list[tuple[int, str, bytes | None]] = []
-        size = 0
-        for key, packed in state.scan_packed(request.prefix, start, end, PAGE_ROWS):
+        found = state.scan_packed(request.prefix, start, end, PAGE_ROWS)
+        for key, packed in found:
+            if room.left_bytes < 0:
+                return Watched(tuple(rows), self.newest, key)
             rows.append((self.newest, key, packed))
-            size += _weight(key, packed)
-            if size > ANSWER_BYTES:
-                break
-        more = size > ANSWER_BYTES or len(rows) == PAGE_ROWS
-        return Watched(tuple(rows), self.newest, rows[-1][1] + "\0" if more else None)
+            room.take(key, packed)
+        following = found[-1][0] + "\0" if len(found) == PAGE_ROWS else None
+        return Watched(tuple(rows), self.newest, following)
 
     def _last(self, count: int) -> list[_Change]:
         return list(islice(reversed(self._kept), count))[::-1]  # watchers are mostly near the end

@@ -13,7 +13,7 @@ from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.state.messages import WATCH
 from ringpop_py.state.watch.course import is_news
 from ringpop_py.state.watch.messages import Watched, WatchRequest
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import AnswerRoom, RecentChanges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
     until = trio.current_time() + request.wait_ms / 1_000
     wanted = {part.number: part for part in request.parts}
     followed: set[RecentChanges] = set()
-    bell = _Bell()
+    bell, room = _Bell(), AnswerRoom()
 
     async def look(partition: Held) -> Watched:
         recent = partition.state.changes
@@ -61,7 +61,9 @@ async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
         part = wanted[partition.number]
         # Only the true owner knows whether what is no past number here is a gap.
         is_past = part.after is not None and part.after <= recent.newest
-        found = await partition.read(lambda state: recent.look(request, part, state), stale=is_past)
+        found = await partition.read(
+            lambda state: recent.look(request, part, state, room), stale=is_past
+        )
         if part.after is not None:
             wanted[partition.number] = replace(part, after=found.upto)
         return found

@@ -190,3 +190,22 @@ async def test_an_ending_node_waits_for_no_watcher() -> None:
         began = trio.current_time()
         await cluster.stop("b")
         assert trio.current_time() < began + 3
+
+
+async def test_what_does_not_fit_into_an_answer_comes_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "ANSWER_BYTES", 1_000)
+    async with opened("a", "b") as (_, keyspace, nursery):
+        for number in range(40):
+            await keyspace.put(f"k{number}", "x" * 400)
+        there = keyspace.watch(existing=True, idle_s=1)
+        expected = {f"k{number}" for number in range(40)}
+        assert {change.key async for change in there} == expected
+        found = await begun(keyspace.watch(), nursery)
+        changes = [(f"k{n % 40}", "put", n) for n in range(400)]
+        await keyspace.update_many(changes, operation_id="together")
+        with trio.fail_after(5):
+            while len(found) < 40:
+                await trio.sleep(0.01)
+        assert dict(found) == {f"k{n}": n + 360 for n in range(40)}
