@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.base.arguments import checked_text, wrong
 from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError
@@ -206,10 +206,3 @@ class Course:
             found.append(KeyChange(key, packed, self.position))
         self._numbers[number] = watched.upto
         return found
-
-
-def is_news(result: Any) -> bool:  # noqa: ANN401 - of a part
-    """Return whether the *result* of a part is worth an answer before others have one."""
-    if isinstance(result, KeyspaceError):
-        return not result.passes
-    return bool(result.rows)

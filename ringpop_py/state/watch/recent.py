@@ -12,6 +12,7 @@ look: who asked for them now would have come too late anyway.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from ringpop_py.state.table.due import plain
 from ringpop_py.state.watch.messages import Watched, gap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from ringpop_py.state.table.keyed import KeyedState
     from ringpop_py.state.watch.messages import WatchPart, WatchRequest
@@ -37,6 +38,7 @@ ANSWER_BYTES: Final = 1 << 20
 """The bytes of all parts after which an answer ends; the watcher asks for the rest."""
 PAGE_ROWS: Final = 1_000
 
+Listener = Callable[[Sequence[str], int], object]
 _Change = tuple[str, bytes | None]
 """A key and its value as it is stored; None for one that was deleted."""
 
@@ -63,13 +65,13 @@ class RecentChanges:
     Attributes:
         newest: the number of the last change; 0 before the first.
         follows: whether changes are kept: `note` them. If not, count them in *newest*.
-        waiting: what to call at the next change.
+        listeners: what to call with the keys of each entry, and the number of its last change.
     """
 
     def __init__(self) -> None:
         self.newest = 0
         self.follows = True
-        self.waiting: set[Callable[[], object]] = set()
+        self.listeners: set[Listener] = set()
         self._looked = 0  # the newest change at the last look
         self._kept: deque[_Change] = deque()
         self._size_bytes = 0
@@ -78,6 +80,11 @@ class RecentChanges:
     def oldest(self) -> int:
         """The number after which all changes are kept."""
         return self.newest - len(self._kept)
+
+    def is_old(self, after: int | None) -> bool:
+        """Return whether who has seen up to *after* should go on soon: what follows may go."""
+        full = len(self._kept) > KEPT_MAX * 3 // 4 or self._size_bytes > KEPT_BYTES * 3 // 4
+        return full and after is not None and after < (self.oldest + self.newest) // 2
 
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
         """Keep the changes of an entry of the log."""
@@ -90,9 +97,10 @@ class RecentChanges:
         while (size > KEPT_BYTES or len(kept) > KEPT_MAX) and len(kept) > count:
             size -= _weight(*kept.popleft())
         self._size_bytes = size
-        if self.waiting:
-            for wake in tuple(self.waiting):
-                wake()
+        if self.listeners:
+            keys = [*changed, *deleted]
+            for listener in tuple(self.listeners):
+                listener(keys, self.newest)
         elif self.newest - self._looked > max(KEPT_MAX, count):
             self.follows, self._size_bytes = False, 0
             kept.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.watch.messages import Watched
     from ringpop_py.state.watch.watch import AsyncChanges
     from tests.state.keyspaces.clusters import Cluster
 
@@ -209,3 +210,27 @@ async def test_what_does_not_fit_into_an_answer_comes_in_the_next(
             while len(found) < 40:
                 await trio.sleep(0.01)
         assert dict(found) == {f"k{n}": n + 360 for n in range(40)}
+
+
+async def test_changes_of_other_keys_wake_no_watcher_and_leave_it_no_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "KEPT_MAX", 40)
+    looks = list[int]()
+    look = recent.RecentChanges.look
+
+    def counted(self: recent.RecentChanges, *about: Any) -> Watched:  # noqa: ANN401
+        looks.append(self.newest)
+        return look(self, *about)
+
+    async with opened("a", "b") as (_, keyspace, nursery):
+        found = await begun(keyspace.watch("quiet"), nursery)
+        await trio.sleep(1)
+        monkeypatch.setattr(recent.RecentChanges, "look", counted)
+        for number in range(2_000):
+            await keyspace.put(f"loud-{number}", number)
+        assert len(looks) < 1_000
+        await keyspace.put("quiet", 1)
+        with trio.fail_after(5):
+            while found != [("quiet", 1)]:
+                await trio.sleep(0.01)
