@@ -30,7 +30,6 @@ from ringpop_py.edge.admin.series import THERE, unserved_count
 from ringpop_py.member.swim.member import Status
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.keyspaces.shares import has_failed
-from ringpop_py.state.watch.recent import RecentChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -230,9 +229,9 @@ class NodeMetrics:
                 sums["expired"][label] += self._ringpop.keyspaces.states.expired[name]
                 sums["reminders_done"][label] += stage.reminders["done"]
                 sums["reminders_failed"][label] += stage.reminders["failed"]
-            sums["watches"][label] += _watches(partition.state.changes for partition in online)
             if has_slot and isinstance(host, DurableHost):
                 watches = self._ringpop.keyspaces.states.watches[name]
+                sums["watches"][label] += watches.waiting
                 sums["changes_sent"][label] += watches.sent
                 sums["watch_gaps"][label] += watches.gaps
                 written, jobs = host.checkpointer.counts, host.jobs.counts
@@ -295,11 +294,6 @@ class NodeMetrics:
         yield _one("ringpop_shuffle_disk_bytes", "Files of shuffles on disk.", load.disk_bytes)
         starts = {(): beside.starts}
         yield _counter("ringpop_shuffle_starts", "Starts of the process for shuffles.", starts)
-
-
-def _watches(changes: Iterable[object]) -> int:
-    waiting = (each.waiting for each in changes if isinstance(each, RecentChanges))
-    return len(set[object]().union(*waiting))  # one watcher waits at several partitions
 
 
 def _of_log() -> Iterator[Metric]:

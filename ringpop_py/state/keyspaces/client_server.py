@@ -28,8 +28,8 @@ from ringpop_py.state.messages import (
 )
 from ringpop_py.state.requests import ReadsOf, ScansOf
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsOf, ColumnsRequest, fitting
-from ringpop_py.state.watch.messages import WatchRequest, that_fit
-from ringpop_py.state.watch.server import WatchesOf
+from ringpop_py.state.watch.messages import WatchRequest
+from ringpop_py.state.watch.server import WatchesOf, that_fit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

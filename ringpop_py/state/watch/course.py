@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.base.arguments import checked_text, wrong
 from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError
@@ -205,7 +205,7 @@ class Course:
     def _taken(self, number: int, watched: Watched) -> Iterable[KeyChange]:
         pages, rows = self._pages.get(number), watched.rows
         if self._numbers[number] is None and pages is not None:
-            if watched.following == pages.start:  # there was no room
+            if watched.following is not None and not rows:  # there was no room
                 return []
             pages.add(watched)
             if pages.start is None:
@@ -221,10 +221,3 @@ class Course:
             del self._numbers[number]
         self._numbers[number] = watched.upto
         return [KeyChange(key, packed, before, number, at) for at, key, packed in rows]
-
-
-def is_news(result: Any) -> bool:  # noqa: ANN401 - of a part
-    """Return whether the *result* of a part is worth an answer before others have one."""
-    if isinstance(result, KeyspaceError):
-        return not result.passes
-    return bool(result.rows)

@@ -10,18 +10,12 @@ from ringpop_py.base.values.operations import Key
 from ringpop_py.base.values.requests import KeyspaceRequest, PartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ringpop_py.base.errors import KeyspaceError
 
 WAIT_MS_MAX: Final = 20_000
 """The longest that an owner waits for a change: below the time that a call may take."""
-
-CHANGE_BYTES: Final = 128
-"""The bytes counted for a change besides its key and value."""
-ANSWER_BYTES: Final = 2 << 20
-"""The bytes after which an answer about all partitions ends; the watcher asks for the rest. The
-owner of a half of them has a half. One more value may follow."""
 
 
 class WatchPart(Declared, frozen=True):
@@ -72,36 +66,14 @@ class Watched(Declared, frozen=True, tag=3):
     upto: Natural
     following: Key | None = None
 
-    @property
-    def size_bytes(self) -> int:
-        """About how much of an answer it takes."""
-        return sum(weight(key, packed) for _, key, packed in self.rows)
-
 
 _Row = tuple[Natural, Watched | PartFailed]
-
-
-def weight(key: str, packed: bytes | None) -> int:
-    """Return the bytes counted for a change."""
-    return CHANGE_BYTES + len(key) + len(packed or b"")
 
 
 def watched_of(result: object) -> dict[int, Watched | KeyspaceError]:
     """Return what a daemon has answered, by partition. Raises BodyError."""
     rows = convert(tuple[_Row, ...], result)
     return {n: each.error() if isinstance(each, PartFailed) else each for n, each in rows}
-
-
-def that_fit(results: Mapping[int, object]) -> list[tuple[int, object]]:
-    """Return those of *results* for which an answer has room; the others are asked for again."""
-    fitted: list[tuple[int, object]] = []
-    left = ANSWER_BYTES
-    for number, result in results.items():
-        size = result.size_bytes if isinstance(result, Watched) else 0
-        if size <= left or left == ANSWER_BYTES:
-            fitted.append((number, result))
-            left -= size
-    return fitted
 
 
 def gap(number: int, after: int, oldest: int, newest: int) -> WatchGap:

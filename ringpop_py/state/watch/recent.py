@@ -12,6 +12,7 @@ look: who asked for them now would have come too late anyway.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Final
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.base.errors import BodyError, StateDamaged
 from ringpop_py.base.values.declared import Declared, Natural, decode, encode
 from ringpop_py.state.table.due import plain
-from ringpop_py.state.watch.messages import CHANGE_BYTES, Watched, gap, weight
+from ringpop_py.state.watch.messages import Watched, gap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from ringpop_py.state.table.keyed import KeyedState
     from ringpop_py.state.watch.messages import WatchPart, WatchRequest
@@ -32,18 +33,15 @@ KEPT_MAX: Final = 4_096
 KEPT_BYTES: Final = 1 << 20
 SAVED_BYTES: Final = 1 << 18
 """The most bytes of them in a checkpoint: the newest."""
+CHANGE_BYTES: Final = 128
+"""The bytes counted for a change besides its key and value."""
+ANSWER_BYTES: Final = 1 << 20
+"""The bytes of all parts after which an answer ends; the watcher asks for the rest."""
 PAGE_ROWS: Final = 1_000
 
+Listener = Callable[[Sequence[str], int], object]
 _Change = tuple[str, bytes | None]
 """A key and its value as it is stored; None for one that was deleted."""
-
-
-@dataclass(slots=True)
-class WatchCounts:
-    """What watchers of a keyspace were sent, and how often they were told of a gap."""
-
-    sent: int = 0
-    gaps: int = 0
 
 
 class _Saved(Declared, frozen=True):
@@ -51,23 +49,41 @@ class _Saved(Declared, frozen=True):
     kept: tuple[_Change, ...]
 
 
+@dataclass(slots=True)
+class WatchCounts:
+    """The questions of watchers of a keyspace at this node: those that wait, and what they had."""
+
+    waiting: int = 0
+    sent: int = 0
+    gaps: int = 0
+
+
+class AnswerRoom:
+    """How much may still go into an answer. It is exceeded by one change at most."""
+
+    def __init__(self) -> None:
+        self.left_bytes = ANSWER_BYTES
+
+    def take(self, key: str, packed: bytes | None) -> None:
+        """Count a change."""
+        self.left_bytes -= weight(key, packed)
+
+
 class RecentChanges:
     """See the module.
 
-    Args:
-        counts: count what is sent from here.
-
     Attributes:
+        counts: of the keyspace.
         newest: the number of the last change; 0 before the first.
         follows: whether changes are kept: `note` them. If not, count them in *newest*.
-        waiting: what to call at the next change.
+        listeners: what to call with the keys of each entry, and the number of its last change.
     """
 
-    def __init__(self, counts: WatchCounts | None = None) -> None:
-        self._counts = counts or WatchCounts()
+    def __init__(self, counts: WatchCounts) -> None:
+        self.counts = counts
         self.newest = 0
         self.follows = True
-        self.waiting: set[Callable[[], object]] = set()
+        self.listeners: set[Listener] = set()
         self._looked = 0  # the newest change at the last look
         self._kept: deque[_Change] = deque()
         self._size_bytes = 0
@@ -76,6 +92,11 @@ class RecentChanges:
     def oldest(self) -> int:
         """The number after which all changes are kept."""
         return self.newest - len(self._kept)
+
+    def is_old(self, after: int | None) -> bool:
+        """Return whether who has seen up to *after* should go on soon: what follows may go."""
+        full = len(self._kept) > KEPT_MAX * 3 // 4 or self._size_bytes > KEPT_BYTES * 3 // 4
+        return full and after is not None and after < (self.oldest + self.newest) // 2
 
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
         """Keep the changes of an entry of the log."""
@@ -88,20 +109,20 @@ class RecentChanges:
         while (size > KEPT_BYTES or len(kept) > KEPT_MAX) and len(kept) > count:
             size -= weight(*kept.popleft())
         self._size_bytes = size
-        if self.waiting:
-            for wake in tuple(self.waiting):
-                wake()
-        elif self.newest - self._looked > KEPT_MAX:
+        if self.listeners:
+            keys = [*changed, *deleted]
+            for listener in tuple(self.listeners):
+                listener(keys, self.newest)
+        elif self.newest - self._looked > max(KEPT_MAX, count):
             self.follows, self._size_bytes = False, 0
             kept.clear()
 
     # Watchers.
 
-    def look(self, request: WatchRequest, part: WatchPart, state: KeyedState, room: int) -> Watched:
-        """Return what *state*, whose changes these are, has for *part*.
-
-        Args:
-            room: after so many bytes it ends; at 0, nothing is looked at.
+    def look(
+        self, request: WatchRequest, part: WatchPart, state: KeyedState, room: AnswerRoom
+    ) -> Watched:
+        """Return what *state*, whose changes these are, has for *part*, as far as there is *room*.
 
         Raises:
             WatchGap: if changes are wanted that are not kept.
@@ -109,36 +130,38 @@ class RecentChanges:
         self.follows, self._looked = True, self.newest
         if part.start is not None:
             return self._page(request, part.start, state, room)
-        after = part.after
-        if after is None:
+        if part.after is None:
             return Watched((), self.newest)
-        if not self.oldest <= after <= self.newest:
-            self._counts.gaps += 1
-            raise gap(part.number, after, self.oldest, self.newest)
+        upto = part.after
+        if not self.oldest <= upto <= self.newest:
+            self.counts.gaps += 1
+            raise gap(part.number, upto, self.oldest, self.newest)
         rows: list[tuple[int, str, bytes | None]] = []
-        upto, missed = after, self.newest - after if room > 0 else 0
-        for upto, (key, packed) in enumerate(self._last(missed), after + 1):
+        for key, packed in self._last(self.newest - upto):
             if request.wants(key):
-                rows.append((upto, key, packed if packed is None else plain(packed)))
-                room -= weight(key, packed)
-                if room <= 0:
+                if room.left_bytes < 0:
                     break
-        self._counts.sent += len(rows)
+                rows.append((upto + 1, key, packed if packed is None else plain(packed)))
+                room.take(key, packed)
+            upto += 1
+        self.counts.sent += len(rows)
         return Watched(tuple(rows), upto)
 
-    def _page(self, request: WatchRequest, start: str, state: KeyedState, room: int) -> Watched:
-        if room <= 0:
-            return Watched((), self.newest, start)
+    def _page(
+        self, request: WatchRequest, start: str, state: KeyedState, room: AnswerRoom
+    ) -> Watched:
         end = request.prefix + "\0" if request.exact else None
         rows: list[tuple[int, str, bytes | None]] = []
-        for key, packed in state.scan_packed(request.prefix, start, end, PAGE_ROWS):
-            rows.append((self.newest, key, packed))
-            room -= weight(key, packed)
-            if room <= 0:
+        found = state.scan_packed(request.prefix, start, end, PAGE_ROWS)
+        following = found[-1][0] + "\0" if len(found) == PAGE_ROWS else None
+        for key, packed in found:
+            if room.left_bytes < 0:
+                following = key
                 break
-        self._counts.sent += len(rows)
-        more = room <= 0 or len(rows) == PAGE_ROWS
-        return Watched(tuple(rows), self.newest, rows[-1][1] + "\0" if more else None)
+            rows.append((self.newest, key, packed))
+            room.take(key, packed)
+        self.counts.sent += len(rows)
+        return Watched(tuple(rows), self.newest, following)
 
     def _last(self, count: int) -> list[_Change]:
         return list(islice(reversed(self._kept), count))[::-1]  # watchers are mostly near the end
@@ -171,3 +194,8 @@ class RecentChanges:
         # Perhaps somebody has begun to watch since; he looks here soon.
         self.follows, self._looked = True, found.newest
         self._size_bytes = sum(weight(*each) for each in found.kept)
+
+
+def weight(key: str, packed: bytes | None) -> int:
+    """Return the bytes counted for a change."""
+    return CHANGE_BYTES + len(key) + len(packed or b"")
