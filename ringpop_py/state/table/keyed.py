@@ -60,8 +60,14 @@ class Snapshot:
 class ChangeLog(Protocol):
     """The last changes of the state; see `ringpop_py.state.watch.recent`."""
 
+    newest: int
+    follows: bool
+
+    def expect(self, coming: int = 0) -> None:
+        """Follow so many changes, which are not of this node, and what comes next."""
+
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
-        """Follow what was written."""
+        """Follow what was written; call it while it *follows*, and else count it in *newest*."""
 
     def saved(self) -> bytes:
         """Return them for a snapshot."""
@@ -223,8 +229,7 @@ class KeyedState:
             StateDamaged: if it is not the body of a group. Nothing was changed.
         """
         if type(body) is not Body:  # what was staged here is one
-            body = parts_of(body, mergeable=self._mergeable)
-            self.due.used = self.due.used or have_instants(body.changed.values())
+            body = self._read(body)
         changed, deleted, ids, offsets = body
         known, sessions = self._sessions.get, dict[str, Session]()
         for source, some in ids.items():  # a comprehension would be a call
@@ -233,12 +238,13 @@ class KeyedState:
         if self.due.used:
             self.due.note(changed, deleted)
         if self.changes is not None:
-            self.changes.note(changed, deleted)
+            if self.changes.follows:
+                self.changes.note(changed, deleted)
+            else:  # no call, as for most writes
+                self.changes.newest += len(changed) + len(deleted)
         self._sessions.update(sessions)
         if offsets:
-            self._offsets.update(offsets)
-            for name in released_in(offsets):
-                del self._offsets[name]
+            self._set_offsets(offsets)
         if self._mergeable:
             return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
@@ -246,6 +252,18 @@ class KeyedState:
             self._dirty.update(dict.fromkeys(deleted, (self.mark, True)))
         if len(self._dirty) > DIRTY_KEYS_MAX:
             self._track_anew(self.mark + 1)  # a mark that no snapshot has yet
+
+    def _set_offsets(self, offsets: Mapping[str, bytes]) -> None:
+        self._offsets.update(offsets)
+        for name in released_in(offsets):
+            del self._offsets[name]
+
+    def _read(self, body: object) -> Body:
+        found = parts_of(body, mergeable=self._mergeable)
+        self.due.used = self.due.used or have_instants(found.changed.values())
+        if self.changes is not None:  # perhaps somebody watches where it was written
+            self.changes.expect(len(found.changed) + len(found.deleted))
+        return found
 
     def take_in(
         self,

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
 
 SMALL: Final[dict[str, Any]] = {
-    "KEPT_MAX": 40,
-    "KEPT_BYTES": 16_000,
-    "SAVED_BYTES": 4_000,
-    "ANSWER_BYTES": 700,
+    "KEPT_MAX": 24,
+    "KEPT_BYTES": 24_000,
+    "SAVED_BYTES": 6_000,
+    "ANSWER_BYTES": 1_200,
     "PAGE_ROWS": 3,
 }
 """What these constants of `recent` are in runs with watchers."""
@@ -52,23 +52,16 @@ CAUGHT_UP_US: Final = 30 * s
 Row = tuple[str, bytes | None]
 
 
-class Truth:
-    """What is in the log of a partition.
-
-    Attributes:
-        changes: of keys, in order.
-        begins: of each change: the number after which its entry comes.
-    """
+class LogOfChanges:
+    """What is in the log of a partition: the *changes* of keys, in order."""
 
     def __init__(self) -> None:
         self.changes: list[Row] = []
-        self.begins: list[int] = []
 
     def follow(self, before: int, rows: list[Row]) -> bool:
         """Follow an entry after number *before*; return whether it is what was there, or next."""
         if before == len(self.changes):
             self.changes += rows
-            self.begins += [before] * len(rows)
         return self.changes[before : before + len(rows)] == rows
 
     def state(self, upto: int, prefix: str) -> dict[str, bytes]:
@@ -80,10 +73,8 @@ class Truth:
         """Return whether a node that is at *upto* has what comes after *after* in any case."""
         if not after < upto <= len(self.changes):
             return True
-        begin = self.begins[after]
-        rows = self.changes[begin:upto]
-        size = sum(recent.CHANGE_BYTES + len(key) + len(value or b"") for key, value in rows)
-        return len(rows) <= recent.KEPT_MAX and size <= recent.SAVED_BYTES
+        size = sum(recent.weight(*row) for row in self.changes[after:upto])
+        return upto - after <= recent.KEPT_MAX and size <= recent.SAVED_BYTES
 
 
 class WatchingProgram:
@@ -120,8 +111,8 @@ class WatchersSee(KeyspaceOracle):
 
     K20: all nodes give a change of the log the same number; a watcher sees, of each key, each
     change after what it has seen; and what it has seen, in order, is the state of the log at its
-    position. K21: no change is gone that any owner has kept: see `Truth.must_have`. K22: a watcher
-    comes to the end of the logs in `CAUGHT_UP_US` once partitions stay and nobody writes.
+    position. K21: no change is gone that any owner has kept: see `LogOfChanges.must_have`. K22: a
+    watcher comes to the end of the logs in `CAUGHT_UP_US` once partitions stay and nobody writes.
     """
 
     invariants: ClassVar = ("K20", "K21", "K22")
@@ -129,7 +120,7 @@ class WatchersSee(KeyspaceOracle):
     def begin(self) -> None:
         plan = self.shares.plan
         self._rng = random.Random(f"watching {self.world.seed}")
-        self._logs = [Truth() for _ in range(plan.partitions)]
+        self._logs = [LogOfChanges() for _ in range(plan.partitions)]
         self._programs = [
             WatchingProgram(f"w{n}", self._rng.choice(PREFIXES), outside=n == 1)
             for n in range(plan.watchers)
@@ -256,9 +247,9 @@ class WatchersSee(KeyspaceOracle):
                     text = f"{rows} is change {before + 1} of partition {number} at {name}"
                     self.broke("K20", f"{text}, which is {self._logs[number].changes[before:]}")
 
-        def looks(changes: RecentChanges, request: Any, part: WatchPart, state: Any) -> Watched:
+        def looks(changes: RecentChanges, request: Any, part: WatchPart, *more: Any) -> Watched:
             try:
-                return look(changes, request, part, state)
+                return look(changes, request, part, *more)
             except WatchGap as gap:
                 after = part.after
                 if after is None or self._logs[part.number].must_have(after, changes.newest):

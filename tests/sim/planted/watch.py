@@ -16,7 +16,7 @@ WATCH_BUGS: Final = (
     bug(
         "changes do not travel in checkpoints",
         RECENT,
-        "        return encode([self.newest, found[::-1]])\n",
+        "        return encode([self.newest, self._last(count)])\n",
         "        return encode([self.newest, []])\n",
         "K21",
         *WATCHED,
@@ -24,19 +24,15 @@ WATCH_BUGS: Final = (
     bug(
         "changes are counted from the checkpoint",
         RECENT,
-        "        self.newest = found.newest - sum(",
-        "        self.newest = 0 * sum(",
+        "        self.newest, self._kept = found.newest, deque(found.kept)\n",
+        "        self.newest, self._kept = len(found.kept), deque(found.kept)\n",
         "K20",
         *WATCHED,
     ),
     bug(
         "a full answer is said to be all",
         RECENT,
-        "                if size > ANSWER_BYTES:\n"
-        "                    break\n"
         "        return Watched(tuple(rows), upto)\n",
-        "                if size > ANSWER_BYTES:\n"
-        "                    break\n"
         "        return Watched(tuple(rows), self.newest)\n",
         "K20",
         *WATCHED,
@@ -44,20 +40,16 @@ WATCH_BUGS: Final = (
     bug(
         "the oldest change that is wanted may be gone",
         RECENT,
-        "        if not self.oldest <= after <= self.newest:\n",
-        "        if not self.oldest - 3 <= after <= self.newest:\n",
+        "        if not self.oldest <= upto <= self.newest:\n",
+        "        if not self.oldest - 3 <= upto <= self.newest:\n",
         "K20",
         *WATCHED,
     ),
     bug(
         "expiries are not told",
         KEYED,
-        "        if self.changes is not None:\n            self.changes.note(changed, deleted)\n",
-        "        if self.changes is not None:\n"
-        "            if changed:\n"
-        "                self.changes.note(changed, deleted)\n"
-        "            else:\n"
-        "                self.changes.newest += len(deleted)  # type: ignore[attr-defined]\n",
+        "            if self.changes.follows:\n",
+        "            if self.changes.follows and changed:\n",
         "K20",
         *WATCHED,
     ),
@@ -80,17 +72,17 @@ WATCH_BUGS: Final = (
     bug(
         "the last page is read once one of its rows is",
         COURSE,
-        "            positions = [before] * (len(rows) - 1) + [self.position]\n",
-        "            positions = [self.position] * len(rows)\n",
+        "            ats = [*[None] * (len(rows) - 1), upto]\n",
+        "            ats = [upto] * len(rows)\n",
         "K20",
         *WATCHED,
     ),
     bug(
-        "what came while a watcher was answered is left out",
-        SERVER,
-        "            wanted[partition.number] = replace(part, after=found.upto)\n",
-        "            wanted[partition.number] = replace(part, after=recent.newest)\n",
-        "K20 K22",
+        "changes that are replayed are not kept",
+        KEYED,
+        "            self.changes.expect(len(found.changed) + len(found.deleted))\n",
+        "            pass\n",
+        "K21",
         *WATCHED,
     ),
 )

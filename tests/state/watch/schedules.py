@@ -17,7 +17,7 @@ from ringpop_py.state.table.keyed import KeyedState
 from ringpop_py.state.watch import recent
 from ringpop_py.state.watch.course import Course
 from ringpop_py.state.watch.messages import Watched
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import AnswerRoom, RecentChanges, WatchCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,9 @@ KEYS: Final = [f"{'ab'[n % 2]}{n // 2}" for n in range(24)]
 STEPS: Final = 120
 SMALL: Final = {
     "KEPT_MAX": 14,
-    "KEPT_BYTES": 2_600,
-    "SAVED_BYTES": 1_300,
-    "ANSWER_BYTES": 400,
+    "KEPT_BYTES": 4_000,
+    "SAVED_BYTES": 2_000,
+    "ANSWER_BYTES": 600,
     "PAGE_ROWS": 4,
 }
 """What the constants of `recent` are in these schedules."""
@@ -66,16 +66,14 @@ class Log:
     def __init__(self) -> None:
         self.entries: list[Body] = []
         self.changes: list[tuple[str, bytes | None]] = []
-        self.begins: list[int] = []  # of each change: after which number its entry comes
         self.history: dict[str, list[int]] = {}  # by key: the numbers of its changes
         self.checkpoint: tuple[int, list[Snapshot]] = (0, [])
 
     def add(self, body: Body) -> None:
         self.entries.append(body)
-        begin = len(self.changes)
+        before = len(self.changes)
         self.changes += [*body.changed.items(), *((key, None) for key in body.deleted)]
-        for number, (key, _) in enumerate(self.changes[begin:], begin + 1):
-            self.begins.append(begin)
+        for number, (key, _) in enumerate(self.changes[before:], before + 1):
             self.history.setdefault(key, []).append(number)
 
     def last(self, key: str, upto: int) -> int:
@@ -86,10 +84,8 @@ class Log:
         """Whether an owner that has come up to *upto* has what comes after *after* in any case."""
         if not after < upto <= len(self.changes):
             return True  # a number that is none
-        begin = self.begins[after]
-        changes = self.changes[begin:upto]
-        size = sum(recent.CHANGE_BYTES + len(key) + len(value or b"") for key, value in changes)
-        return upto - begin <= recent.KEPT_MAX and size <= recent.SAVED_BYTES
+        size = sum(recent.weight(*change) for change in self.changes[after:upto])
+        return upto - after <= recent.KEPT_MAX and size <= recent.SAVED_BYTES
 
 
 class Owner:
@@ -97,17 +93,19 @@ class Owner:
 
     def __init__(self, log: Log, make: type[RecentChanges]) -> None:
         self.log = log
-        self.recent = make()
+        self.recent = make(WatchCounts())
         self.state = KeyedState(make_packer(), Aggregations(), changes=self.recent)
+        self.ends: int | None = None  # how many entries there were when another took over
         self.applied, snapshots = log.checkpoint
         if snapshots:
             self.state.restore(snapshots)
         self.catch_up()
 
     def catch_up(self) -> None:
-        for body in self.log.entries[self.applied :]:
+        entries = self.log.entries[: self.ends]
+        for body in entries[self.applied :]:
             self.state.apply(list(body))  # as it is read
-        self.applied = len(self.log.entries)
+        self.applied = len(entries)
 
 
 class Seen:
@@ -198,6 +196,7 @@ class Schedule:
 
     def move(self, number: int) -> None:
         self.counts["moves"] += 1
+        self.owners[number][-1].ends = len(self.logs[number].entries)
         self.owners[number] = [
             *self.owners[number][-1:],
             Owner(self.logs[number], self.make_changes),
@@ -211,7 +210,7 @@ class Schedule:
         self.logs[number].checkpoint = (owner.applied, snapshots)
 
     def wake(self, number: int) -> None:
-        """One that was deposed follows the log for a while."""
+        """One that was deposed learns what was committed before."""
         self.owners[number][0].catch_up()
 
     # Watchers.
@@ -246,8 +245,9 @@ class Schedule:
                 return
             seen = rng.choice(self.watchers)
         request = decode(type(seen.wanted), encode(seen.course.request(rng.choice((0, 20)))))
+        room = AnswerRoom()
         results: dict[int, Any] = {
-            part.number: self.answer(request, part) for part in request.parts
+            part.number: self.answer(request, part, room) for part in request.parts
         }
         lost = [number for number in results if rng.random() < 0.2]
         for number in lost:
@@ -265,13 +265,15 @@ class Schedule:
                     self.knows(seen, number, upto)
         self.see(seen, changes)
 
-    def answer(self, request: WatchRequest, part: WatchPart) -> Watched | KeyspaceError:
+    def answer(
+        self, request: WatchRequest, part: WatchPart, room: AnswerRoom
+    ) -> Watched | KeyspaceError:
         rng, owners = self.rng, self.owners[part.number]
         owner = rng.choice((owners[0], owners[-1], owners[-1]))
         if owner is not owners[-1] and not self.answers(owner, part):
             return PartitionUnavailable("it is no owner any longer")
         try:
-            found = owner.recent.look(request, part, owner.state)
+            found = owner.recent.look(request, part, owner.state, room)
         except WatchGap as gap:
             assert part.after is not None
             log = owner.log

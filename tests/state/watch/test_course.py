@@ -51,13 +51,15 @@ class NamesTheWholeLastPage(Course):
     def _taken(self, number: int, watched: Watched) -> Iterable[KeyChange]:
         unread = self._numbers[number] is None
         found = super()._taken(number, watched)
-        return [one._replace(position=self.position) for one in found] if unread else found
+        return (
+            [one._replace(before=self.position, number=None) for one in found] if unread else found
+        )
 
 
 class NamesTheWholeAnswer(Course):
     def _taken(self, number: int, watched: Watched) -> Iterable[KeyChange]:
         found = super()._taken(number, watched)
-        return [one._replace(position=self.position) for one in found]
+        return [one._replace(before=self.position, number=None) for one in found]
 
 
 class NamesPagesThatAreNotRead(Course):

@@ -9,8 +9,12 @@ import pytest
 
 from ringpop_py.base.errors import StateDamaged
 from ringpop_py.base.values.declared import convert, decode, encode, replace
+from ringpop_py.base.values.packed import make_packer
+from ringpop_py.state.table.aggregations import Aggregations
+from ringpop_py.state.table.keyed import KeyedState
+from ringpop_py.state.watch import recent
 from ringpop_py.state.watch.messages import Watched
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import RecentChanges, WatchCounts
 from tests.state.watch.schedules import Schedule, broken_in, small
 
 if TYPE_CHECKING:
@@ -34,9 +38,19 @@ def test_random_schedules_keep_what_is_promised() -> None:
 
 
 def test_what_is_no_saved_changes_is_damage() -> None:
-    for saved in (b"\xc1", encode([-1, []]), encode([1, [[{"k": 1}, []]]])):
-        with pytest.raises(StateDamaged, match="changes of a checkpoint"):
-            RecentChanges().restore(saved)
+    for saved in (b"\xc1", encode([-1, []]), encode([1, [["k", 1]]]), encode([0, [["k", None]]])):
+        with pytest.raises(StateDamaged, match="checkpoint"):
+            RecentChanges(WatchCounts()).restore(saved)
+
+
+def test_what_is_replayed_is_kept_for_those_who_watched_where_it_was_written() -> None:
+    changes = RecentChanges(WatchCounts())
+    state = KeyedState(make_packer(), Aggregations(), changes=changes)
+
+    for number in range(3 * recent.KEPT_MAX):
+        state.apply([{f"k{number}": encode(number)}, [], {}, {}])
+
+    assert changes.newest - changes.oldest == recent.KEPT_MAX
 
 
 class NotesBeforeCommit(RecentChanges):
@@ -70,8 +84,7 @@ class DoesNotTravel(RecentChanges):
 class TravelsInAnotherOrder(RecentChanges):
     def restore(self, saved: bytes) -> None:
         newest, kept = convert(tuple[int, list[Any]], decode(object, saved or encode([0, []])))
-        turned = [[dict(sorted(changed.items(), reverse=True)), gone] for changed, gone in kept]
-        super().restore(encode([newest, turned]))
+        super().restore(encode([newest, kept[::-1]]))
 
 
 class TakesOneTooOld(RecentChanges):
@@ -87,10 +100,10 @@ class RefusesTheOldest(RecentChanges):
 
 
 class SaysNothingNew(RecentChanges):
-    def look(self, request: Any, part: WatchPart, state: Any) -> Watched:  # noqa: ANN401
+    def look(self, request: Any, part: WatchPart, state: Any, room: Any) -> Watched:  # noqa: ANN401
         if part.after is not None and part.after > self.newest:
             return Watched((), self.newest)
-        return super().look(request, part, state)
+        return super().look(request, part, state, room)
 
 
 class AnswersAsOwner(Schedule):
@@ -99,8 +112,8 @@ class AnswersAsOwner(Schedule):
 
 
 class GoesPastWhatWasSent(RecentChanges):
-    def look(self, request: Any, part: WatchPart, state: Any) -> Watched:  # noqa: ANN401
-        found = super().look(request, part, state)
+    def look(self, request: Any, part: WatchPart, state: Any, room: Any) -> Watched:  # noqa: ANN401
+        found = super().look(request, part, state, room)
         return found if part.after is None else replace(found, upto=self.newest)
 
 
