@@ -24,7 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from ringpop_py.base.logs import log
 from ringpop_py.base.metering import CHECKSUM_BITS, OUTCOMES, Histogram
 from ringpop_py.base.version import package_version
-from ringpop_py.edge.admin.answers import damaged_at
+from ringpop_py.edge.admin.answers import copies_missing_at, damaged_at
 from ringpop_py.edge.admin.checkup import metered_store
 from ringpop_py.edge.admin.series import THERE, unserved_count
 from ringpop_py.member.swim.member import Status
@@ -217,6 +217,7 @@ class NodeMetrics:
             sums["expiring"][label] += sum(map(len, due))
             overdue_s = (int(each.overdue_s()) for each in due)
             sums["overdue"][label] = max(sums["overdue"][label], *overdue_s, 0)
+            sums["copies_missing"][label] += copies_missing_at(host)
             sums["moving"][label] += len(table.moving)
             sums["failed"][label] += any(has_failed(m, name) for m in self._ringpop.members)
             # Counters of those without a slot are left out: a sum would fall when one is dropped.
@@ -348,6 +349,7 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "expiring": (_gauge, "ringpop_keys_expiring", "Those of them that expire."),
     "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
     "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
+    "copies_missing": (_gauge, "ringpop_copies_missing", "Partitions here with too few copies."),
     "obstacles": (_gauge, "ringpop_partition_obstacles", "Partitions that cannot come here now."),
     "failed": (_gauge, "ringpop_keyspace_failed", "1 if a bug has stopped a member's share."),
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),

@@ -213,24 +213,27 @@ class CopyLog:
     def due(self, name: str) -> CopyStep | None:
         """Return what is to be sent to a backup now; None if nothing is."""
         backup = self.backups.get(name)
-        if backup is None:
-            return None
+        return None if backup is None else self._due(backup)
+
+    def _due(self, backup: BackupMember) -> CopyStep | None:
+        acked = backup.acked
         if not backup.wanted:
             if self._complete:
                 return CopyStep.FORGET
-            if backup.acked is None:  # its copy of an earlier run is what it is kept for
+            if acked is None:  # its copy of an earlier run is what it is kept for
                 return None
-        if backup.acked is None:
+        if acked is None:
             return CopyStep.WHOLE if backup.copying is None else None
-        return CopyStep.CHANGES if backup.asks or backup.acked < self.count else None
+        return CopyStep.CHANGES if backup.asks or acked < self.count else None
 
     def changed(self, now: int) -> list[str]:
         """Return the backups to which something is to be sent, and begin to wait for them."""
-        found = [name for name in self.backups if self.due(name) is not None]
-        for name in found:
-            backup = self.backups[name]
-            if backup.late_at == FAR_US and not backup.missing:
-                backup.late_at = now + SLOW_US
+        found = []
+        for name, backup in self.backups.items():
+            if self._due(backup) is not None:
+                found.append(name)
+                if backup.late_at == FAR_US and not backup.missing:
+                    backup.late_at = now + SLOW_US
         return found
 
     def begin_whole(self, name: str) -> int:
@@ -290,13 +293,14 @@ class CopyLog:
 
     @property
     def _confirmed(self) -> int:
-        former = not self._complete  # then they count, too
-        acked = [
-            -1 if each.acked is None else each.acked
-            for each in self.backups.values()
-            if not each.missing and (each.wanted or (former and each.acked is not None))
-        ]
-        return min(acked, default=self.count)
+        least = self.count
+        for backup in self.backups.values():
+            acked = backup.acked
+            # A former backup counts, too, until there are others.
+            if backup.missing or not (backup.wanted or (acked is not None and not self._complete)):
+                continue
+            least = min(least, -1 if acked is None else acked)
+        return least
 
     @property
     def _live_count(self) -> int:
@@ -304,7 +308,7 @@ class CopyLog:
 
     def check(self) -> None:
         """Check that there are enough copies for a write. Raises PartitionUnavailable."""
-        if self._live_count < self._copies_min:
+        if self._copies_min > 1 and self._live_count < self._copies_min:
             raise PartitionUnavailable(self._too_few("so no write is begun"))
 
     def _too_few(self, then: str) -> str:
@@ -325,7 +329,7 @@ class CopyLog:
         found, confirmed = list[tuple["Callable[[object], None]", object]](), self._confirmed
         while self._waiting and self._waiting[0][0] <= confirmed:
             _, outcomes, done = self._waiting.popleft()
-            if self._live_count < self._copies_min:
+            if self._copies_min > 1 and self._live_count < self._copies_min:
                 outcomes = OutcomeUnknown(self._too_few("so the write may be lost"))
             found.append((done, outcomes))
         return found

@@ -19,6 +19,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.logs import LogEvent
 from ringpop_py.base.values.operations import OperationId
+from ringpop_py.edge.admin.answers import summary_of
 from ringpop_py.state.copies.kept import ASTRAY_US
 from tests.state.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
 
@@ -384,3 +385,12 @@ async def test_copies_that_cannot_be_are_refused(settings: Settings, what: str) 
 
         with pytest.raises(ConfigError, match=what):
             await node.open_keyspace("state", **settings)
+
+
+async def test_what_is_missing_is_in_the_summary_of_the_keyspace() -> None:
+    async with a_cluster() as cluster:
+        await opened(cluster, "a", "b", copies=3)
+
+        summaries = [summary_of(cluster.nodes[name], "state") for name in "ab"]
+
+        assert [summary["copies_missing"] for summary in summaries] == [8, 8]
