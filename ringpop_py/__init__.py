@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ringpop_py.route.proxy.request import Reply as Reply
     from ringpop_py.route.proxy.request import Request as Request
     from ringpop_py.state.actors.actors import Actor as Actor
+    from ringpop_py.state.actors.reminders import Reminder as Reminder
     from ringpop_py.state.keyspaces.keyspace import Keyspace as Keyspace
     from ringpop_py.state.keyspaces.local import open_local_keyspaces as open_local_keyspaces
     from ringpop_py.state.leaders.lead import Lead as Lead
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.rescale_events import Lost as Lost
     from ringpop_py.state.table.aggregations import ABSENT as ABSENT
     from ringpop_py.state.table.conditions import tag_of as tag_of
+    from ringpop_py.state.ticks.ticks import Tick as Tick
     from ringpop_py.state.watch.course import KeyChange as KeyChange
     from ringpop_py.state.watch.course import WatchPosition as WatchPosition
 else:
@@ -92,6 +94,7 @@ else:
         __name__,
         {
             "state.actors.actors": "Actor",
+            "state.actors.reminders": "Reminder",
             "base.address": "Address DnsLookup",
             "client.aio.client": "AsyncClient",
             "client.calls": "RingSnapshot",
@@ -109,6 +112,7 @@ else:
             "state.rows.stagefile": "Chunk encode_stage",
             "state.table.aggregations": "ABSENT",
             "state.table.conditions": "tag_of",
+            "state.ticks.ticks": "Tick",
             "state.requests": "expiring",
             "state.watch.course": "KeyChange WatchPosition",
             "state.keyspaces.keyspace": "Keyspace",

@@ -139,6 +139,7 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
         *("edge.admin", "edge.cli", "edge.daemon", "edge.instants"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}
+    heavy |= {"cronsim", "zoneinfo"}
     heavy |= {
         "numpy",
         "cryptography",

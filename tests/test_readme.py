@@ -175,7 +175,7 @@ WEB = ("FastAPI: carts in memory, then durable", "Flask: sessions by a cookie")
 VIRTUAL = blocks_under(TUTORIALS, "A cluster in virtual time")
 SCRIPTS = [
     block
-    for name in ("embedding.md", "keyspaces.md")
+    for name in ("actors.md", "embedding.md", "keyspaces.md")
     for block in blocks_of(ROOT / "docs" / name)
     if block.info != "text"
 ]

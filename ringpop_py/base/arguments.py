@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.base.errors import ConfigError
 
@@ -17,8 +17,20 @@ if TYPE_CHECKING:
 
 
 _TEXT: Final = {str}
+DELAY_S_MAX: Final = 100 * 366 * 86_400
 ROUTED_KEY_CHARACTERS_MAX: Final = 1 << 16
 """The longest key of a request for an owner on the ring."""
+
+
+class ZonedTime(Protocol):
+    """A `datetime`. This package imports no clock."""
+
+    @property
+    def tzinfo(self) -> object:
+        """Its time zone; None if it has none."""
+
+    def timestamp(self) -> float:
+        """Return the seconds since 1970."""
 
 
 def wrong(what: str, wanted: str, value: object) -> ConfigError:
@@ -120,3 +132,26 @@ def check_names(given: Iterable[str], known: Collection[str], what: str) -> None
     for name in given:
         if name not in known:
             raise ConfigError(f"no {what} {name!r}; there are {', '.join(sorted(known))}")
+
+
+def instant_ms(at: float | ZonedTime, name: str) -> int:
+    """Return the milliseconds since 1970. Raises ConfigError, which says *name*."""
+    what = "seconds since 1970, or a datetime with a time zone"
+    if isinstance(at, int | float):
+        return ms_of(at, name, what, 2 * DELAY_S_MAX)
+    if getattr(at, "tzinfo", None) is None:
+        raise ConfigError(f"{name} is {what}, not {at!r:.60}")
+    return ms_of(at.timestamp(), name, what, 2 * DELAY_S_MAX)
+
+
+def ms_of(
+    seconds: float,
+    name: str,
+    what: str = "seconds above 0, at most 100 years",
+    most: float = DELAY_S_MAX,
+) -> int:
+    """Return *seconds* in milliseconds. Raises ConfigError, which says *name*, and *what* it is."""
+    sound = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (sound and 0 < seconds <= most):
+        raise ConfigError(f"{name} is {what}, not {seconds!r:.60}")
+    return math.ceil(seconds * 1_000)

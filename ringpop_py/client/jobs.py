@@ -35,7 +35,8 @@ from ringpop_py.base.values.declared import convert, encode
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import decode_results
 from ringpop_py.client.lines.blocking import Closing
-from ringpop_py.client.sync.dispatcher import NEAR_CALL_S, ClientDispatcher
+from ringpop_py.client.routes import NEAR_CALL_S
+from ringpop_py.client.sync.dispatcher import ClientDispatcher
 from ringpop_py.state.jobs import messages
 from ringpop_py.state.jobs.messages import (
     AttemptManifest,

@@ -58,7 +58,7 @@ def async_leading(
 ) -> AbstractAsyncContextManager[Lead]:
     """See `AsyncClient.leader`."""
     me = _candidate(ttl_s, above, anyio.current_time())
-    return leading_in_task(checked_name(name), me, _RemoteRecords(client))
+    return leading_in_task(checked_name(name), Election(me), _RemoteRecords(client))
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from ringpop_py.member.ring.placement import Placement
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.security.permits import check_name
-from ringpop_py.node.batches import BatchHandler
 from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
 from ringpop_py.node.labels import OwnLabels
@@ -71,11 +70,14 @@ if TYPE_CHECKING:
     from ringpop_py.state.placement.definition import Settings
     from ringpop_py.state.rows.batches import BatchFunction
     from ringpop_py.state.table.aggregations import Aggregation
+    from ringpop_py.state.ticks.ticks import Handler as TickHandler
+    from ringpop_py.state.ticks.ticks import Schedule
 
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=ManyHandler)
 A = TypeVar("A", bound="Aggregation")
 E = TypeVar("E", bound="EndHook")
+T = TypeVar("T", bound="TickHandler")
 RECONCILE_S_MAX: Final = 0.1
 
 
@@ -109,6 +111,7 @@ class Ringpop:
         streams: those of `events`.
         shuffles: the process beside this one that runs them, if there is one.
         dataflows: those that were started here; None if none was.
+        schedules: those of `every`, by name.
         signals: what an operator is told of this node's peers and of its machine.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
@@ -130,6 +133,7 @@ class Ringpop:
         self.http_in_address: Address | None = None
         self.shuffles: ShufflesBeside | None = None
         self.dataflows: DataflowsBeside | None = None
+        self.schedules: dict[str, Schedule] = {}
         self.credentials = credentials
         self.placement = Placement(node)
         self.ring = self.placement.ring
@@ -327,6 +331,7 @@ class Ringpop:
         which they came; what it shares with other handlers must then be safe to use from there.
         """
         from ringpop_py.state.rows.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
+        from ringpop_py.state.rows.handler import BatchHandler  # noqa: PLC0415 - as above
 
         def add(function: BatchFunction) -> BatchFunction:
             receiver = BatchReceiver(
@@ -454,6 +459,42 @@ class Ringpop:
         from ringpop_py.state.leaders.leaders import lead_at  # noqa: PLC0415 - on demand
 
         return lead_at(self, name, ttl_s, above)
+
+    def every(
+        self,
+        interval: str | None = None,
+        *,
+        name: str,
+        cron: str | None = None,
+        tz: str | None = None,
+        catch_up: str = "last",
+        on_failure: str = "retry",
+    ) -> Callable[[T], T]:
+        """Decorate a coroutine function to run at each tick of a schedule, once in the cluster.
+
+        Each tick is done once, by one of the nodes that have the schedule. Its function may run
+        more than once: if a node dies in it, or it fails. It gets a `Tick`.
+
+        Args:
+            interval: a number and ``s``, ``m``, ``h`` or ``d``: due whenever Unix time is a
+                multiple of it.
+            name: the schedule's. If the nodes differ in when it is due, the definition counts
+                that the last node to start has brought; those with another one run no ticks.
+            cron: in place of *interval*, five fields, as in ``0 3 * * *``.
+            tz: the time zone for *cron*, as in ``Europe/Berlin``; UTC by default.
+            catch_up: of the ticks that were due while no node ran them, run the ``last`` one, or
+                ``all``.
+            on_failure: if the function raises, ``retry`` the tick after a pause, which grows from a
+                second to a minute, or ``skip`` it.
+
+        Raises:
+            ConfigError: an argument cannot be used, cron never fires, or this node has no store.
+        """
+        from ringpop_py.state.ticks.plan import plan_of  # noqa: PLC0415 - on demand
+        from ringpop_py.state.ticks.ticks import TickOptions, every_at  # noqa: PLC0415 - on demand
+
+        plan = plan_of(interval, cron, tz)
+        return every_at(self, self.reporter.clocks, name, plan, TickOptions(catch_up, on_failure))
 
     def aggregation(self, name: str) -> Callable[[A], A]:
         """Register a function of a key's value (or ABSENT) and an argument as *name*.

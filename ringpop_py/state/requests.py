@@ -6,7 +6,6 @@ asks, and the request makes the result out of the parts' results.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,14 @@ from functools import lru_cache, partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypedDict
 
-from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
+from ringpop_py.base.arguments import (
+    checked_kind,
+    checked_text,
+    checked_texts,
+    instant_ms,
+    ms_of,
+    wrong,
+)
 from ringpop_py.base.errors import BadOperation, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
@@ -42,7 +48,7 @@ from ringpop_py.base.values.requests import (
 )
 from ringpop_py.state.locks.terms import FENCE_PREFIX
 from ringpop_py.state.table.conditions import KEEP, conditional_on
-from ringpop_py.state.table.due import EXPIRES_S_MAX, EXPIRING, at_ms_of
+from ringpop_py.state.table.due import EXPIRING, at_ms_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -257,27 +263,11 @@ def expiring(
         raise ConfigError("expires_in and expires_at are for keys that stay, not for a delete")
     if expires_at is None:
         assert expires_in is not None
-        in_ms = _ms(expires_in, "expires_in", "seconds above 0, at most 100 years")
+        in_ms = ms_of(expires_in, "expires_in")
         return EXPIRING, [operation, argument, in_ms, None]
     if expires_in is None:
-        return EXPIRING, [operation, argument, None, _instant(expires_at)]
+        return EXPIRING, [operation, argument, None, instant_ms(expires_at, "expires_at")]
     raise ConfigError("expires_in and expires_at exclude each other: give one of them")
-
-
-def _instant(at: float | datetime) -> int:
-    what = "seconds since 1970, or a datetime with a time zone"
-    if isinstance(at, int | float):
-        return _ms(at, "expires_at", what, 2 * EXPIRES_S_MAX)
-    if getattr(at, "tzinfo", None) is None:
-        raise ConfigError(f"expires_at is {what}, not {at!r:.60}")
-    return _ms(at.timestamp(), "expires_at", what, 2 * EXPIRES_S_MAX)
-
-
-def _ms(seconds: float, name: str, what: str, most: float = EXPIRES_S_MAX) -> int:
-    sound = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not (sound and 0 < seconds <= most):
-        raise ConfigError(f"{name} is {what}, not {seconds!r:.60}")
-    return math.ceil(seconds * 1_000)
 
 
 def change_of(key: str, operation: str, argument: Value, options: ChangeOptions) -> Change:

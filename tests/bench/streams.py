@@ -29,7 +29,7 @@ import trio
 from ringpop_py import Address, Config, Outcome, open_ringpop
 from ringpop_py.base.values.declared import encode
 from ringpop_py.dataflow import start_dataflow
-from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, ElementReply
+from ringpop_py.flow.dataflow.channels import ELEMENT, ElementReply, bring_to
 from ringpop_py.flow.exchange.elements import Data, Hop, head_of
 from ringpop_py.net.transport.channel import Channel, IncomingCall
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.dataflow import Context
     from ringpop_py.dataflow import Row as StageRow
+    from ringpop_py.flow.dataflow.channels import Bring
 
 WORDS: Final = 1_000_000
 DISTINCT: Final = 20_000
@@ -283,7 +284,7 @@ async def _exchange_calls(size: int) -> float:
         address = await _listening(there, nursery)
         here = Channel(process_name="here")
         await _listening(here, nursery)
-        seconds = await _bring_all(CallLine("there", here, lambda _: address), _payload(size))
+        seconds = await _bring_all(bring_to("there", here, lambda _: address), _payload(size))
         assert got[0] >= EXCHANGE_BYTES
         nursery.cancel_scope.cancel()
     return seconds
@@ -295,12 +296,12 @@ async def _listening(channel: Channel, nursery: trio.Nursery) -> Address:
     return address
 
 
-async def _bring_all(line: Any, body: bytes) -> float:  # noqa: ANN401 - a `Line`
+async def _bring_all(bring: Bring, body: bytes) -> float:
     head = head_of(Data(b""), Hop("flow", 0, "here", "life", 0))
-    await line.bring(head, body)
+    await bring(head, body)
     began = perf_counter()
     for _ in range(-(-EXCHANGE_BYTES // len(body))):
-        assert (await line.bring(head, body)).taken
+        assert (await bring(head, body)).taken
     return perf_counter() - began
 
 

@@ -33,8 +33,8 @@ from ringpop_py import (
 )
 from ringpop_py.base.values.operations import Outcome
 from ringpop_py.base.values.requests import APPLY, READ, SCAN, encode_results
+from ringpop_py.client import routes
 from ringpop_py.client.jobs import JobClient
-from ringpop_py.client.sync import dispatcher
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.messages import ROUTED, Routes, encode_answer
 from ringpop_py.state.stores.memory import MemoryStore
@@ -343,7 +343,7 @@ async def test_a_stale_read_is_answered_though_the_owner_does_not_answer() -> No
 async def test_a_daemon_is_asked_long_before_the_deadline_if_the_owner_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatcher, "STRAIGHT_US", 50_000)
+    monkeypatch.setattr(routes, "STRAIGHT_US", 50_000)
     async with nodes("a", "b") as (a, b):
         key = key_at(await a.keyspaces.get("k"), "b")
         await in_thread(a.address, lambda k: k.put(key, "kept"))

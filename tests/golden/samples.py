@@ -11,6 +11,7 @@ import dataclasses
 import io
 import json
 import random
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -92,6 +93,7 @@ from ringpop_py.route.proxy.http import (
 from ringpop_py.route.proxy.request import HttpReply, HttpRequest
 from ringpop_py.state.actors import mailboxes
 from ringpop_py.state.actors.mail import Mail, MailAnswered
+from ringpop_py.state.actors.reminders import Armed
 from ringpop_py.state.catalog import checkpoints
 from ringpop_py.state.catalog.assignments import read_newest, record
 from ringpop_py.state.catalog.catalog import Catalog, CatalogEntry
@@ -145,7 +147,7 @@ from ringpop_py.state.table.keyed import Snapshot
 from ringpop_py.state.table.sessions import Session, record_of
 from ringpop_py.state.watch.course import WatchPosition
 from ringpop_py.state.watch.messages import Watched, WatchPart, WatchRequest, watched_of
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import RecentChanges, WatchCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -775,9 +777,16 @@ def _recorded(replies_count: int, digest: bytes) -> mailboxes.Record:
         mail = Mail("k", 1, 0, "kind", "key", "é", number, b"\x01", digest)
         state: Value = {"n": number, "é": [None]}
         found, _ = found.followed_by(
-            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0"), mail
+            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0", {}), mail
         )
     return found if digest else dataclasses.replace(found, digests={})
+
+
+def _reminding() -> mailboxes.Record:
+    """The record of an actor with a reminder that repeats, after one that is over."""
+    armed = {"é": Armed(INTEGER_MAX >> 2, b"\xc0", 1_000)}
+    found, _ = mailboxes.Record().followed_by(mailboxes.Ran(1, b"\x01", b"\xc0", armed), None)
+    return found
 
 
 def _packed(found: mailboxes.Record) -> bytes:
@@ -805,7 +814,7 @@ def _actors() -> dict[str, Kind]:
         "actor.record": Kind(
             _packed,
             mailboxes.Record.of,
-            {"bare": _recorded(1, b""), "full": _recorded(2, DIGEST)},
+            {"bare": _recorded(1, b""), "full": _recorded(2, DIGEST), "reminding": _reminding()},
             refusal=StateDamaged,
         ),
     }
@@ -1081,17 +1090,16 @@ def _checkpoint(sessions: tuple[tuple[str, Session], ...], offsets: dict[str, by
     return encode_checkpoint(Checkpoint("k-é", 3, 5, slots[1], slots[:1], snapshot))
 
 
-def _saved_changes(entries: tuple[tuple[dict[str, bytes], list[str]], ...]) -> bytes:
-    recent = RecentChanges()
-    for changed, deleted in entries:
-        recent.note(changed, deleted)
+def _saved_changes(found: tuple[int, tuple[tuple[str, bytes | None], ...]]) -> bytes:
+    recent = RecentChanges(WatchCounts())
+    recent.newest, recent._kept = found[0], deque(found[1])
     return recent.saved()
 
 
 def _restored_changes(saved: bytes) -> object:
-    recent = RecentChanges()
+    recent = RecentChanges(WatchCounts())
     recent.restore(saved)
-    return tuple((entry.changed, entry.deleted) for entry in recent._kept)
+    return recent.newest, tuple(recent._kept)
 
 
 def _metadata(file: bytes) -> dict[str, str]:
@@ -1147,7 +1155,7 @@ def _files() -> dict[str, Kind]:
         "checkpoint.changes": Kind(
             _saved_changes,
             _restored_changes,
-            {"none": (), "full": (({"é": b"\xc0"}, ["d", "e"]), ({}, ["é"]))},
+            {"none": (0, ()), "full": (INTEGER_MAX, (("é", b"\xc0"), ("d", None)))},
             refusal=StateDamaged,
         ),
         "checkpoint.offsets": Kind(

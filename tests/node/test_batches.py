@@ -12,7 +12,7 @@ import trio
 
 from ringpop_py import ApplicationError, Config, Request, open_ringpop
 from ringpop_py.base.values.declared import decode
-from ringpop_py.node import batches
+from ringpop_py.state.rows import handler
 from ringpop_py.state.rows.batches import POSITION, BatchReply, BatchSource, encode_batch
 from tests.logged import events_in
 
@@ -85,7 +85,7 @@ async def test_an_error_of_the_handler_comes_back_and_the_rows_may_be_sent_again
 async def test_a_handler_that_holds_the_node_is_told_once_in_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(batches, "HELD_S", 0.01)
+    monkeypatch.setattr(handler, "HELD_S", 0.01)
     async with open_ringpop(Config()) as node:
         seconds = [0.0, 0.05, 0.05]
 

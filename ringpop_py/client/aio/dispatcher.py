@@ -6,15 +6,11 @@ The client knows the owners, because each answer names them. What happens to a r
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections import defaultdict, deque
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import (
-    BadOperation,
     BodyError,
     CallError,
     ConnectFailed,
@@ -23,14 +19,14 @@ from ringpop_py.base.errors import (
     PeerDeclined,
     RingpopError,
 )
-from ringpop_py.base.values.declared import convert
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.base.values.requests import STALE_OWNER_S, decode_results
+from ringpop_py.base.values.requests import decode_results
 from ringpop_py.client.lines.concurrent import now, sleep
 from ringpop_py.client.lines.local_daemon import peer_of
+from ringpop_py.client.routes import ANY, ClientRoutes, bodies_of, wait_s
 from ringpop_py.net.security.permits import check_name
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.route.errand import MICROSECONDS, DeadlinePolicy, Errand, RelayPolicy, instant_us
+from ringpop_py.route.errand import MICROSECONDS, DeadlinePolicy, Errand, instant_us
 from ringpop_py.state.messages import (
     DESCRIBE,
     KNOWS_HASH_TAGS,
@@ -38,39 +34,25 @@ from ringpop_py.state.messages import (
     Description,
     decode_answer,
 )
-from ringpop_py.state.placement.table import from_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from ringpop_py.base.address import Address, Peer
+    from ringpop_py.base.address import Peer
     from ringpop_py.client.aio.client import AsyncClient
     from ringpop_py.client.lines.concurrent import AsyncPending
     from ringpop_py.route.errand import Ask, PartitionRequest
 
-BODY_BYTES_MAX: Final = 4 << 20
-"""The most bytes of a request for several partitions; a larger one is split."""
 CONNECTIONS_MAX: Final = 256
 """The most connections to owners; for a further one, the oldest is closed."""
-AVOID_S: Final = 5.0
-"""The seconds for which an owner that could not be reached is not asked."""
-STRAIGHT_US: Final = 3_000_000
-"""The most microseconds for an owner; then a daemon is asked, which knows whether it is gone."""
-ANY_CALL_S: Final = 30.0
-"""The most seconds that one daemon has for a request that any other could serve as well."""
-NEAR_CALL_S: Final = 10.0
-"""The same for the owner that gets it first: it may be paused, and others know more."""
-_ANY: Final = -1
-"""The one part of such a request."""
 
 
-class AsyncClientDispatcher:
+class AsyncClientDispatcher(ClientRoutes):
     """Brings the requests of one client for one keyspace to owners and daemons.
 
     Args:
-        client: the daemon to begin with; while it does not answer, other known daemons are asked.
-        direct: whether to ask owners themselves.
-        peers: other daemons. If *direct* is false and there are any, only they are asked besides.
+        client: of the daemon to begin with.
+        direct, peers: see `ClientRoutes`.
     """
 
     def __init__(
@@ -78,28 +60,14 @@ class AsyncClientDispatcher:
     ) -> None:
         if not (client.cluster_key or client.is_of_cluster):
             check_name(name)
+        super().__init__(client.peer, [peer_of(peer) for peer in peers], direct=direct)
         self._client = client
         self._name = name
-        self._direct = direct
-        self._peers = [peer_of(peer) for peer in peers]
-        self._description: Description | None = None
-        self._destinations: dict[int, tuple[str, int]] = {}
-        self._addresses: dict[str, Address] = {}
         self._clients: dict[Peer, AsyncClient] = {}
         self._lock = Lock()
-        self._avoid_until: dict[Peer, float] = {}
-        self._daemon_at = 0
-        rng, any_call_us = random.Random(secrets.randbits(64)), round(ANY_CALL_S * MICROSECONDS)
-        self._read, self._write = (
-            RelayPolicy(rng, changes_state=writes, straight_us=STRAIGHT_US)
-            for writes in (False, True)
-        )
-        # A daemon reads from the store then; a client cannot.
-        self._read_stale = replace(self._read, straight_us=round(STALE_OWNER_S * MICROSECONDS))
-        self._any_read, self._any_write = (
-            DeadlinePolicy(rng, changes_state=writes, attempt_us=any_call_us, asked="daemon")
-            for writes in (False, True)
-        )
+
+    def _now(self) -> float:
+        return now()
 
     async def aclose(self) -> None:
         """Close the connections that were made here."""
@@ -121,10 +89,7 @@ class AsyncClientDispatcher:
         found = self._description  # read once, as another thread may `look_again`
         if found is None:
             found = await self._describe(deadline)
-            # A new generation may have fewer partitions, and its epochs begin again.
-            self._destinations.clear()
-            self._learn(found.routes.destinations, found.routes.addresses)
-            self._description = found
+            self._know(found)
         return found
 
     async def look_again(self, deadline: float) -> bool:
@@ -133,57 +98,12 @@ class AsyncClientDispatcher:
         return before is None or (await self.described(deadline)).generation != before.generation
 
     async def _describe(self, deadline: float) -> Description:
-        def decode(result: object) -> Description:
-            found = convert(Description, result)
-            destinations, addresses = found.routes.destinations, found.routes.addresses
-            if not destinations:
-                self._addresses.update(addresses)  # of members that have a store
-                peer = self._daemon_peer()
-                raise PeerDeclined(f"{peer} has no store, so it has no part in the keyspace")
-            return found
-
         body = encode_value("msgpack", self._name)
         content = KNOWS_HASH_TAGS, body
-        found: Description = await self._of_any(self._any_read, DESCRIBE, content, deadline, decode)
+        found: Description = await self._of_any(
+            self._any_read, DESCRIBE, content, deadline, self._described
+        )
         return found
-
-    def _learn(
-        self, destinations: Mapping[int, tuple[str, int]], addresses: Mapping[str, Address]
-    ) -> None:
-        self._addresses.update(addresses)
-        for number, (name, epoch) in destinations.items():
-            # Answers of several members may come in any order; one with an older table changes
-            # nothing.
-            if epoch >= self._destinations.get(number, ("", 0))[1]:
-                self._destinations[number] = name, epoch
-
-    # The routes of errands.
-
-    def destination(self, number: int) -> str:
-        """Return the member to ask about partition *number*; empty if a daemon has to."""
-        if number == _ANY:
-            return str(self._daemon_peer())
-        name = self._destinations.get(number, ("", 0))[0]
-        address = self._addresses.get(name) if self._direct else None
-        return "" if address is None or self._is_avoided(address) else name
-
-    def why_nobody(self, number: int) -> PartitionUnavailable:
-        """Return an error that no errand of a client asks for: a daemon always knows more."""
-        return PartitionUnavailable(f"the owner of partition {number} is not known here")
-
-    def learn(self, row: list[Any]) -> None:
-        """Note the new owner that a redirect names. Raises BodyError."""
-        description = self._description
-        if description is None:  # another thread is fetching it again
-            return
-        rows = from_rows(row, description.partitions_count)
-        self._learn({each.partition: (each.owner, each.epoch) for each in rows}, {})
-
-    def _avoid(self, address: Peer) -> None:
-        self._avoid_until[address] = now() + AVOID_S
-
-    def _is_avoided(self, address: Peer) -> bool:
-        return self._avoid_until.get(address, 0) > now()
 
     # Asking.
 
@@ -203,10 +123,7 @@ class AsyncClientDispatcher:
         Raises:
             BadOperation: if a value in it cannot be sent.
         """
-        policy = self._write if request.changes_state else self._read
-        if stale:
-            policy = self._read_stale
-        errand = Errand(numbers, policy, instant_us(deadline))
+        errand = Errand(numbers, self._policy(request, stale=stale), instant_us(deadline))
         while (asks := await self._next(errand)) is not None:
             if asks[0].to:
                 await self._ask_owners(errand, request, asks)
@@ -216,8 +133,8 @@ class AsyncClientDispatcher:
 
     async def _next(self, errand: Errand[int]) -> list[Ask[int]] | None:
         """Wait for the next round, and return its asks; return None when the errand is over."""
-        while isinstance(step := errand.next(self, _now_us()), int):
-            await sleep(max(0, step - _now_us()) / MICROSECONDS)
+        while isinstance(step := errand.next(self, self._now_us()), int):
+            await sleep(max(0, step - self._now_us()) / MICROSECONDS)
         return step
 
     async def _ask_owners(
@@ -226,14 +143,14 @@ class AsyncClientDispatcher:
         began_at = now()
         # Encoded before anything is sent: a value that cannot be sent fails the whole request.
         bodies = [
-            (ask, len(group), body) for ask in asks for group, body in _bodies(request, ask.parts)
+            (ask, len(group), body) for ask in asks for group, body in bodies_of(request, ask.parts)
         ]
         under_way: deque[tuple[Ask[int], int, AsyncPending | CallError]] = deque()
         results: dict[int, list[Any]] = defaultdict(list)
         try:
             for ask, count, body in bodies:
                 # To connect to the owners before may have taken most of it.
-                left_s = began_at + _wait_s(ask) - now()
+                left_s = began_at + wait_s(ask) - now()
                 call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=left_s)
                 begun = await self._begun(self._addresses[ask.to], call, more=bool(under_way))
                 under_way.append((ask, count, begun))
@@ -262,9 +179,9 @@ class AsyncClientDispatcher:
         self, errand: Errand[int], request: PartitionRequest, ask: Ask[int]
     ) -> None:
         """Have a daemon route the parts of *ask* to their owners, until the deadline."""
-        until = now() + _wait_s(ask)
+        until = now() + wait_s(ask)
         results: list[Any] = []
-        for group, body in _bodies(request, ask.parts):
+        for group, body in bodies_of(request, ask.parts):
             results += await self._relayed(ROUTED[request.endpoint], len(group), body, until)
         errand.answered(ask, results, self, request.decode)
 
@@ -279,7 +196,7 @@ class AsyncClientDispatcher:
         except (CallError, BodyError) as failure:
             error = failure
         else:
-            if destinations or not _all_unavailable(results):
+            if destinations or not all(isinstance(r, PartitionUnavailable) for r in results):
                 self._learn(destinations, addresses)
                 return results
             error = PeerDeclined(str(results[0]))  # this daemon does not serve the keyspace
@@ -310,10 +227,10 @@ class AsyncClientDispatcher:
         deadline: float,
         decode: Callable[[object], object] = lambda result: result,
     ) -> Any:  # noqa: ANN401 - checked by the caller
-        errand = Errand((_ANY,), policy, instant_us(deadline))
+        errand = Errand((ANY,), policy, instant_us(deadline))
         while (asks := await self._next(errand)) is not None:
             (ask,) = asks
-            call = Call(NODE_SERVICE, endpoint, *content, ttl_s=_wait_s(ask))
+            call = Call(NODE_SERVICE, endpoint, *content, ttl_s=wait_s(ask))
             try:
                 answer = await (await self._daemon()).call(call)
                 (result,) = decode_results(answer.arg3, 1)
@@ -324,7 +241,7 @@ class AsyncClientDispatcher:
             errand.answered(ask, [result], self)
             if isinstance(result, RingpopError) and result.passes:
                 self._next_daemon()
-        found = errand.results[_ANY]
+        found = errand.results[ANY]
         if isinstance(found, KeyspaceError):
             raise found
         return found
@@ -337,36 +254,17 @@ class AsyncClientDispatcher:
         Return None if that daemon cannot be reached now; ask any other then. If it does not answer
         in time, say so to `silent`.
         """
-        address: Peer | None = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
-        if address is None or not self._direct or self._is_avoided(address):
-            address = self._daemon_peer()
+        address = self._near(partition)
         call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s)
         begun = await self._begun(address, call)
         if isinstance(begun, ConnectFailed):
             self.silent(address)
         return None if isinstance(begun, CallError) else begun
 
-    def silent(self, address: Peer) -> None:
-        """Note that *address* has not answered: ask others, and fetch the description again."""
-        self._avoid(address)
-        self._description = None
-
     # Connections.
-
-    def _daemon_peer(self) -> Peer:
-        others = list(self._peers)
-        if self._direct or not others:
-            # Sorted, so that the place in the list keeps its meaning from one attempt to the next.
-            others += [address for _, address in sorted(self._addresses.copy().items())]
-        others = [each for each in dict.fromkeys(others) if each != self._client.peer]
-        at = self._daemon_at % (1 + len(others))
-        return self._client.peer if at == 0 else others[at - 1]
 
     async def _daemon(self) -> AsyncClient:
         return await self._client_of(self._daemon_peer())
-
-    def _next_daemon(self) -> None:
-        self._daemon_at += 1
 
     async def _client_of(self, address: Peer) -> AsyncClient:
         if address == self._client.peer:
@@ -383,14 +281,6 @@ class AsyncClientDispatcher:
         return client
 
 
-def _now_us() -> int:
-    return round(now() * MICROSECONDS)
-
-
-def _wait_s(ask: Ask[int]) -> float:
-    return ask.wait_us / MICROSECONDS
-
-
 async def _results_of(pending: AsyncPending | CallError, count: int) -> Sequence[Any]:
     if isinstance(pending, CallError):
         return [pending] * count
@@ -398,24 +288,3 @@ async def _results_of(pending: AsyncPending | CallError, count: int) -> Sequence
         return decode_results((await pending.result()).arg3, count)
     except (CallError, BodyError) as error:
         return [error] * count
-
-
-def _all_unavailable(results: Sequence[object]) -> bool:
-    return all(isinstance(result, PartitionUnavailable) for result in results)
-
-
-def _bodies(request: PartitionRequest, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
-    """Yield bodies of *request* that are not too large, with the partitions in each."""
-    if not numbers:
-        return
-    try:
-        body = request.encode(numbers)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadOperation(f"a value cannot be sent: {type(error).__name__}: {error}") from None
-    if len(body) <= BODY_BYTES_MAX or len(numbers) == 1:
-        yield list(numbers), body
-        return
-    # Halves, because the size of a part is known only once it is encoded.
-    half = len(numbers) // 2
-    yield from _bodies(request, numbers[:half])
-    yield from _bodies(request, numbers[half:])

@@ -16,14 +16,17 @@ from anyio.abc import SocketAttribute
 
 from ringpop_py.base.address import SocketPath
 from ringpop_py.base.errors import CallError, CallTimeout, ConnectionLost, WireError
-from ringpop_py.base.values.declared import replace
 from ringpop_py.client.lines.local_daemon import CONNECT_TIMEOUT_S, FULL_RETRY_S, GRACE_S
-from ringpop_py.client.lines.outcomes import Outcomes, not_connected, take_in, why_ended
+from ringpop_py.client.lines.outcomes import (
+    Outcomes,
+    new_connection,
+    not_connected,
+    sent,
+    take_in,
+    why_ended,
+)
 from ringpop_py.client.lines.trust import checked_member, client_context, in_words
 from ringpop_py.net.security.clock import wall_s
-from ringpop_py.net.wire.connection import Connection
-from ringpop_py.net.wire.init import NO_LISTENER
-from ringpop_py.net.wire.traces import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.address import Peer
     from ringpop_py.base.config.settings import WireLimits
     from ringpop_py.net.wire.calls import Answer, Call
+    from ringpop_py.net.wire.connection import Connection
 
 SEND_S: Final = 3.0
 """The most seconds in which a peer reads nothing of what is sent."""
@@ -136,19 +140,13 @@ class AnyioLine:
         if self._error is not None:
             raise self._error
         assert self._connection is not None
-        tracing = current()
-        number = self._connection.send_call(replace(call, tracing=tracing) if tracing else call)
+        number = sent(self._connection, call)
         self._pending[number] = on_end
         return _Pending(self, number, anyio.current_time() + call.ttl_s + GRACE_S)
 
     async def _dialed(self) -> Connection:
         """Return a new connection whose ends have said what they are."""
-        connection = Connection(
-            host_port=NO_LISTENER,
-            process_name="ringpop_py-client",
-            initiates=True,
-            limits=self._limits,
-        )
+        connection = new_connection(self._limits)
         stream: ByteStream = await _connected(self.peer)
         try:
             if self._key_file is not None:

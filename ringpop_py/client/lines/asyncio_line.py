@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ringpop_py.base.address import SocketPath
 from ringpop_py.base.errors import CallError, CallTimeout, ConnectionLost, WireError
-from ringpop_py.base.values.declared import replace
 from ringpop_py.client.lines.local_daemon import CONNECT_TIMEOUT_S, GRACE_S, connected
-from ringpop_py.client.lines.outcomes import Outcomes, not_connected, take_in, why_ended
+from ringpop_py.client.lines.outcomes import (
+    Outcomes,
+    new_connection,
+    not_connected,
+    sent,
+    take_in,
+    why_ended,
+)
 from ringpop_py.client.lines.trust import checked_member, client_context, in_words
 from ringpop_py.net.security.clock import wall_s
-from ringpop_py.net.wire.connection import Connection
-from ringpop_py.net.wire.init import NO_LISTENER
-from ringpop_py.net.wire.traces import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +95,7 @@ class AsyncioLine(asyncio.Protocol):
         self._is_retired = False
         """Whether it takes no new calls, and closes after the last one."""
         self._trusted_until = math.inf
-        self._connection = Connection(
-            host_port=NO_LISTENER, process_name="ringpop_py-client", initiates=True, limits=limits
-        )
+        self._connection = new_connection(limits)
         self._introduced: asyncio.Future[None] = self.loop.create_future()
         # It is a task of its own, because the first caller may be cancelled.
         self._dialing = self.loop.create_task(self._dial())
@@ -127,8 +128,7 @@ class AsyncioLine(asyncio.Protocol):
 
     def begin(self, call: Call, on_end: Callable[[], None]) -> _Pending:
         """See `AsyncLine`."""
-        tracing = current()
-        number = self._connection.send_call(replace(call, tracing=tracing) if tracing else call)
+        number = sent(self._connection, call)
         self._pending[number] = pending = _Pending(self, number, call.ttl_s + GRACE_S, on_end)
         self._send_soon()
         return pending

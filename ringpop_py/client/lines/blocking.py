@@ -20,23 +20,29 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values.declared import replace
-from ringpop_py.client.lines.base import BaseClient
 from ringpop_py.client.lines.local_daemon import (
     CONNECT_TIMEOUT_S,
     GRACE_S,
     TTL_S_MIN,
+    BaseClient,
     connected,
 )
-from ringpop_py.client.lines.outcomes import LineEnd, Outcomes, no_time_left, take_in, why_ended
-from ringpop_py.net.wire.connection import Connection
-from ringpop_py.net.wire.init import NO_LISTENER
-from ringpop_py.net.wire.traces import current
+from ringpop_py.client.lines.outcomes import (
+    LineEnd,
+    Outcomes,
+    new_connection,
+    no_time_left,
+    sent,
+    take_in,
+    why_ended,
+)
 
 if TYPE_CHECKING:
     from ringpop_py.base.address import Peer
     from ringpop_py.base.config.settings import WireLimits
     from ringpop_py.net.security.sockets import TlsSocket
     from ringpop_py.net.wire.calls import Answer, Call
+    from ringpop_py.net.wire.connection import Connection
 
 RECEIVE_BYTES: Final = 1 << 16
 WAIT_S_MAX: Final = 3600.0
@@ -114,8 +120,7 @@ class _Line:
             left_s = deadline_at - time.monotonic()
             if left_s < call.ttl_s - TTL_S_MIN:  # it took time to connect
                 call = replace(call, ttl_s=max(left_s, TTL_S_MIN))
-            tracing = current()
-            call_id = connection.send_call(replace(call, tracing=tracing) if tracing else call)
+            call_id = sent(connection, call)
             try:
                 sock.settimeout(min(call.ttl_s, WAIT_S_MAX))
                 sock.sendall(connection.take_outgoing())
@@ -141,12 +146,7 @@ class _Line:
         deadline_at = time.monotonic() + timeout_s
         try:
             self._socket = connected(self.peer, timeout_s, self._key_file)
-            self.connection = Connection(
-                host_port=NO_LISTENER,
-                process_name="ringpop_py-client",
-                initiates=True,
-                limits=self._limits,
-            )
+            self.connection = new_connection(self._limits)
             self._socket.sendall(self.connection.take_outgoing())
         except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
             self.close()

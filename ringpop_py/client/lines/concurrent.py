@@ -12,8 +12,7 @@ from anyio.lowlevel import RunVar
 
 from ringpop_py.base.errors import TooManyInFlight
 from ringpop_py.base.values.declared import replace
-from ringpop_py.client.lines.base import BaseClient
-from ringpop_py.client.lines.local_daemon import TTL_S_MIN
+from ringpop_py.client.lines.local_daemon import TTL_S_MIN, BaseClient
 from ringpop_py.client.lines.outcomes import no_time_left
 
 if TYPE_CHECKING:

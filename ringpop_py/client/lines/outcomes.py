@@ -12,12 +12,30 @@ from ringpop_py.base.errors import (
     ConnectRefused,
     PeerDeclined,
 )
+from ringpop_py.base.values.declared import replace
 from ringpop_py.net.wire.calls import Answer, AnswerReceived, CallFailed, CallReceived, Ended
+from ringpop_py.net.wire.connection import Connection
 from ringpop_py.net.wire.frames import ErrorCode
+from ringpop_py.net.wire.init import NO_LISTENER
+from ringpop_py.net.wire.traces import current
 
 if TYPE_CHECKING:
     from ringpop_py.base.address import Peer
-    from ringpop_py.net.wire.connection import Connection
+    from ringpop_py.base.config.settings import WireLimits
+    from ringpop_py.net.wire.calls import Call
+
+
+def new_connection(limits: WireLimits) -> Connection:
+    """Return the connection of a client, which has said nothing yet."""
+    return Connection(
+        host_port=NO_LISTENER, process_name="ringpop_py-client", initiates=True, limits=limits
+    )
+
+
+def sent(connection: Connection, call: Call) -> int:
+    """Send *call*, with the trace that goes on in it; return its id. Raises CallError."""
+    tracing = current()
+    return connection.send_call(replace(call, tracing=tracing) if tracing else call)
 
 
 def no_time_left() -> CallTimeout:

@@ -7,15 +7,11 @@ The client knows the owners, because each answer names them. What happens to a r
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections import defaultdict, deque
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import (
-    BadOperation,
     BodyError,
     CallError,
     ConnectFailed,
@@ -24,14 +20,14 @@ from ringpop_py.base.errors import (
     PeerDeclined,
     RingpopError,
 )
-from ringpop_py.base.values.declared import convert
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.base.values.requests import STALE_OWNER_S, decode_results
+from ringpop_py.base.values.requests import decode_results
 from ringpop_py.client.lines.blocking import now, sleep
 from ringpop_py.client.lines.local_daemon import peer_of
+from ringpop_py.client.routes import ANY, ClientRoutes, bodies_of, wait_s
 from ringpop_py.net.security.permits import check_name
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.route.errand import MICROSECONDS, DeadlinePolicy, Errand, RelayPolicy, instant_us
+from ringpop_py.route.errand import MICROSECONDS, DeadlinePolicy, Errand, instant_us
 from ringpop_py.state.messages import (
     DESCRIBE,
     KNOWS_HASH_TAGS,
@@ -39,39 +35,25 @@ from ringpop_py.state.messages import (
     Description,
     decode_answer,
 )
-from ringpop_py.state.placement.table import from_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from ringpop_py.base.address import Address, Peer
+    from ringpop_py.base.address import Peer
     from ringpop_py.client.lines.blocking import Pending
     from ringpop_py.client.sync.client import Client
     from ringpop_py.route.errand import Ask, PartitionRequest
 
-BODY_BYTES_MAX: Final = 4 << 20
-"""The most bytes of a request for several partitions; a larger one is split."""
 CONNECTIONS_MAX: Final = 256
 """The most connections to owners; for a further one, the oldest is closed."""
-AVOID_S: Final = 5.0
-"""The seconds for which an owner that could not be reached is not asked."""
-STRAIGHT_US: Final = 3_000_000
-"""The most microseconds for an owner; then a daemon is asked, which knows whether it is gone."""
-ANY_CALL_S: Final = 30.0
-"""The most seconds that one daemon has for a request that any other could serve as well."""
-NEAR_CALL_S: Final = 10.0
-"""The same for the owner that gets it first: it may be paused, and others know more."""
-_ANY: Final = -1
-"""The one part of such a request."""
 
 
-class ClientDispatcher:
+class ClientDispatcher(ClientRoutes):
     """Brings the requests of one client for one keyspace to owners and daemons.
 
     Args:
-        client: the daemon to begin with; while it does not answer, other known daemons are asked.
-        direct: whether to ask owners themselves.
-        peers: other daemons. If *direct* is false and there are any, only they are asked besides.
+        client: of the daemon to begin with.
+        direct, peers: see `ClientRoutes`.
     """
 
     def __init__(
@@ -79,28 +61,14 @@ class ClientDispatcher:
     ) -> None:
         if not (client.cluster_key or client.is_of_cluster):
             check_name(name)
+        super().__init__(client.peer, [peer_of(peer) for peer in peers], direct=direct)
         self._client = client
         self._name = name
-        self._direct = direct
-        self._peers = [peer_of(peer) for peer in peers]
-        self._description: Description | None = None
-        self._destinations: dict[int, tuple[str, int]] = {}
-        self._addresses: dict[str, Address] = {}
         self._clients: dict[Peer, Client] = {}
         self._lock = Lock()
-        self._avoid_until: dict[Peer, float] = {}
-        self._daemon_at = 0
-        rng, any_call_us = random.Random(secrets.randbits(64)), round(ANY_CALL_S * MICROSECONDS)
-        self._read, self._write = (
-            RelayPolicy(rng, changes_state=writes, straight_us=STRAIGHT_US)
-            for writes in (False, True)
-        )
-        # A daemon reads from the store then; a client cannot.
-        self._read_stale = replace(self._read, straight_us=round(STALE_OWNER_S * MICROSECONDS))
-        self._any_read, self._any_write = (
-            DeadlinePolicy(rng, changes_state=writes, attempt_us=any_call_us, asked="daemon")
-            for writes in (False, True)
-        )
+
+    def _now(self) -> float:
+        return now()
 
     def close(self) -> None:
         """Close the connections that were made here."""
@@ -122,10 +90,7 @@ class ClientDispatcher:
         found = self._description  # read once, as another thread may `look_again`
         if found is None:
             found = self._describe(deadline)
-            # A new generation may have fewer partitions, and its epochs begin again.
-            self._destinations.clear()
-            self._learn(found.routes.destinations, found.routes.addresses)
-            self._description = found
+            self._know(found)
         return found
 
     def look_again(self, deadline: float) -> bool:
@@ -134,57 +99,12 @@ class ClientDispatcher:
         return before is None or self.described(deadline).generation != before.generation
 
     def _describe(self, deadline: float) -> Description:
-        def decode(result: object) -> Description:
-            found = convert(Description, result)
-            destinations, addresses = found.routes.destinations, found.routes.addresses
-            if not destinations:
-                self._addresses.update(addresses)  # of members that have a store
-                peer = self._daemon_peer()
-                raise PeerDeclined(f"{peer} has no store, so it has no part in the keyspace")
-            return found
-
         body = encode_value("msgpack", self._name)
         content = KNOWS_HASH_TAGS, body
-        found: Description = self._of_any(self._any_read, DESCRIBE, content, deadline, decode)
+        found: Description = self._of_any(
+            self._any_read, DESCRIBE, content, deadline, self._described
+        )
         return found
-
-    def _learn(
-        self, destinations: Mapping[int, tuple[str, int]], addresses: Mapping[str, Address]
-    ) -> None:
-        self._addresses.update(addresses)
-        for number, (name, epoch) in destinations.items():
-            # Answers of several members may come in any order; one with an older table changes
-            # nothing.
-            if epoch >= self._destinations.get(number, ("", 0))[1]:
-                self._destinations[number] = name, epoch
-
-    # The routes of errands.
-
-    def destination(self, number: int) -> str:
-        """Return the member to ask about partition *number*; empty if a daemon has to."""
-        if number == _ANY:
-            return str(self._daemon_peer())
-        name = self._destinations.get(number, ("", 0))[0]
-        address = self._addresses.get(name) if self._direct else None
-        return "" if address is None or self._is_avoided(address) else name
-
-    def why_nobody(self, number: int) -> PartitionUnavailable:
-        """Return an error that no errand of a client asks for: a daemon always knows more."""
-        return PartitionUnavailable(f"the owner of partition {number} is not known here")
-
-    def learn(self, row: list[Any]) -> None:
-        """Note the new owner that a redirect names. Raises BodyError."""
-        description = self._description
-        if description is None:  # another thread is fetching it again
-            return
-        rows = from_rows(row, description.partitions_count)
-        self._learn({each.partition: (each.owner, each.epoch) for each in rows}, {})
-
-    def _avoid(self, address: Peer) -> None:
-        self._avoid_until[address] = now() + AVOID_S
-
-    def _is_avoided(self, address: Peer) -> bool:
-        return self._avoid_until.get(address, 0) > now()
 
     # Asking.
 
@@ -204,10 +124,7 @@ class ClientDispatcher:
         Raises:
             BadOperation: if a value in it cannot be sent.
         """
-        policy = self._write if request.changes_state else self._read
-        if stale:
-            policy = self._read_stale
-        errand = Errand(numbers, policy, instant_us(deadline))
+        errand = Errand(numbers, self._policy(request, stale=stale), instant_us(deadline))
         while (asks := self._next(errand)) is not None:
             if asks[0].to:
                 self._ask_owners(errand, request, asks)
@@ -217,8 +134,8 @@ class ClientDispatcher:
 
     def _next(self, errand: Errand[int]) -> list[Ask[int]] | None:
         """Wait for the next round, and return its asks; return None when the errand is over."""
-        while isinstance(step := errand.next(self, _now_us()), int):
-            sleep(max(0, step - _now_us()) / MICROSECONDS)
+        while isinstance(step := errand.next(self, self._now_us()), int):
+            sleep(max(0, step - self._now_us()) / MICROSECONDS)
         return step
 
     def _ask_owners(
@@ -227,14 +144,14 @@ class ClientDispatcher:
         began_at = now()
         # Encoded before anything is sent: a value that cannot be sent fails the whole request.
         bodies = [
-            (ask, len(group), body) for ask in asks for group, body in _bodies(request, ask.parts)
+            (ask, len(group), body) for ask in asks for group, body in bodies_of(request, ask.parts)
         ]
         under_way: deque[tuple[Ask[int], int, Pending | CallError]] = deque()
         results: dict[int, list[Any]] = defaultdict(list)
         try:
             for ask, count, body in bodies:
                 # To connect to the owners before may have taken most of it.
-                left_s = began_at + _wait_s(ask) - now()
+                left_s = began_at + wait_s(ask) - now()
                 call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=left_s)
                 begun = self._begun(self._addresses[ask.to], call, more=bool(under_way))
                 under_way.append((ask, count, begun))
@@ -259,9 +176,9 @@ class ClientDispatcher:
 
     def _ask_daemon(self, errand: Errand[int], request: PartitionRequest, ask: Ask[int]) -> None:
         """Have a daemon route the parts of *ask* to their owners, until the deadline."""
-        until = now() + _wait_s(ask)
+        until = now() + wait_s(ask)
         results: list[Any] = []
-        for group, body in _bodies(request, ask.parts):
+        for group, body in bodies_of(request, ask.parts):
             results += self._relayed(ROUTED[request.endpoint], len(group), body, until)
         errand.answered(ask, results, self, request.decode)
 
@@ -276,7 +193,7 @@ class ClientDispatcher:
         except (CallError, BodyError) as failure:
             error = failure
         else:
-            if destinations or not _all_unavailable(results):
+            if destinations or not all(isinstance(r, PartitionUnavailable) for r in results):
                 self._learn(destinations, addresses)
                 return results
             error = PeerDeclined(str(results[0]))  # this daemon does not serve the keyspace
@@ -307,10 +224,10 @@ class ClientDispatcher:
         deadline: float,
         decode: Callable[[object], object] = lambda result: result,
     ) -> Any:  # noqa: ANN401 - checked by the caller
-        errand = Errand((_ANY,), policy, instant_us(deadline))
+        errand = Errand((ANY,), policy, instant_us(deadline))
         while (asks := self._next(errand)) is not None:
             (ask,) = asks
-            call = Call(NODE_SERVICE, endpoint, *content, ttl_s=_wait_s(ask))
+            call = Call(NODE_SERVICE, endpoint, *content, ttl_s=wait_s(ask))
             try:
                 answer = self._daemon().call(call)
                 (result,) = decode_results(answer.arg3, 1)
@@ -321,7 +238,7 @@ class ClientDispatcher:
             errand.answered(ask, [result], self)
             if isinstance(result, RingpopError) and result.passes:
                 self._next_daemon()
-        found = errand.results[_ANY]
+        found = errand.results[ANY]
         if isinstance(found, KeyspaceError):
             raise found
         return found
@@ -334,36 +251,17 @@ class ClientDispatcher:
         Return None if that daemon cannot be reached now; ask any other then. If it does not answer
         in time, say so to `silent`.
         """
-        address: Peer | None = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
-        if address is None or not self._direct or self._is_avoided(address):
-            address = self._daemon_peer()
+        address = self._near(partition)
         call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s)
         begun = self._begun(address, call)
         if isinstance(begun, ConnectFailed):
             self.silent(address)
         return None if isinstance(begun, CallError) else begun
 
-    def silent(self, address: Peer) -> None:
-        """Note that *address* has not answered: ask others, and fetch the description again."""
-        self._avoid(address)
-        self._description = None
-
     # Connections.
-
-    def _daemon_peer(self) -> Peer:
-        others = list(self._peers)
-        if self._direct or not others:
-            # Sorted, so that the place in the list keeps its meaning from one attempt to the next.
-            others += [address for _, address in sorted(self._addresses.copy().items())]
-        others = [each for each in dict.fromkeys(others) if each != self._client.peer]
-        at = self._daemon_at % (1 + len(others))
-        return self._client.peer if at == 0 else others[at - 1]
 
     def _daemon(self) -> Client:
         return self._client_of(self._daemon_peer())
-
-    def _next_daemon(self) -> None:
-        self._daemon_at += 1
 
     def _client_of(self, address: Peer) -> Client:
         if address == self._client.peer:
@@ -380,14 +278,6 @@ class ClientDispatcher:
         return client
 
 
-def _now_us() -> int:
-    return round(now() * MICROSECONDS)
-
-
-def _wait_s(ask: Ask[int]) -> float:
-    return ask.wait_us / MICROSECONDS
-
-
 def _results_of(pending: Pending | CallError, count: int) -> Sequence[Any]:
     if isinstance(pending, CallError):
         return [pending] * count
@@ -395,24 +285,3 @@ def _results_of(pending: Pending | CallError, count: int) -> Sequence[Any]:
         return decode_results(pending.result().arg3, count)
     except (CallError, BodyError) as error:
         return [error] * count
-
-
-def _all_unavailable(results: Sequence[object]) -> bool:
-    return all(isinstance(result, PartitionUnavailable) for result in results)
-
-
-def _bodies(request: PartitionRequest, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
-    """Yield bodies of *request* that are not too large, with the partitions in each."""
-    if not numbers:
-        return
-    try:
-        body = request.encode(numbers)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadOperation(f"a value cannot be sent: {type(error).__name__}: {error}") from None
-    if len(body) <= BODY_BYTES_MAX or len(numbers) == 1:
-        yield list(numbers), body
-        return
-    # Halves, because the size of a part is known only once it is encoded.
-    half = len(numbers) // 2
-    yield from _bodies(request, numbers[:half])
-    yield from _bodies(request, numbers[half:])

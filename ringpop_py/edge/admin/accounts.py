@@ -83,6 +83,7 @@ class CheckupAccount(Named, frozen=True):
     disks: Annotated[tuple[DiskAccount, ...], Meta(max_length=16)]
     store_trouble: Text = ""
     flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
+    tick_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
     store_trouble_kind: Short = ""
     application_trouble: Text = ""
     connections_refused: Natural = 0
@@ -137,6 +138,7 @@ class KeyspaceAccount(Named, frozen=True):
     checkpoint_trouble: Text | None = ""
     overdue_s: float = 0.0
     copies_missing: Natural = 0
+    reminders_overdue_s: float = 0.0
 
 
 class KeyspacesAccount(Named, frozen=True):

@@ -70,7 +70,8 @@ def row_map(row: TableRow, there: Collection[str]) -> dict[str, object]:
 
 def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
     """Return one keyspace in figures."""
-    host = ringpop.keyspaces.here(name).host
+    share = ringpop.keyspaces.here(name)
+    host = share.host
     table, there = host.table, members_there(ringpop)
     served = [row for row in table if row.status is ONLINE and row.owner in there]
     members = host.members()
@@ -102,6 +103,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
             (each.state.due.overdue_s() for each in host.driver.online()), default=0.0
         ),
         "copies_missing": copies_missing_at(host),
+        "reminders_overdue_s": share.keyspace.stage.reminders_overdue_s(),
         "damaged": [*damaged],
         "damage": next(iter(damaged.values()), None),
     }

@@ -1,4 +1,4 @@
-"""The checkup of a node, for monitors and the console: whom it reaches, its room, and its work."""
+"""The checkup of a node, for monitors and the console: its reach, room, work and log."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import dataclasses
 import resource
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
-from ringpop_py.base.logs import log
+from ringpop_py.base.logs import LogEvent, log
 from ringpop_py.base.metering import OUTCOMES
-from ringpop_py.base.values.declared import asdict
+from ringpop_py.base.texts import redacted
+from ringpop_py.base.values.declared import Named, Natural, asdict, convert
 from ringpop_py.edge.admin.accounts import TEXT_CHARACTERS_MAX
 from ringpop_py.member.swim.member import Status
 
 if TYPE_CHECKING:
+    from ringpop_py.base.logs import Kept
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.state.stores.metered import MeteredStore
 
@@ -92,6 +94,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "store_trouble_kind": "" if store is None else store.trouble_kind,
         "application_trouble": ringpop.readiness.application_trouble[:TEXT_CHARACTERS_MAX],
         "flow_troubles": _flow_troubles(ringpop),
+        "tick_troubles": _tick_troubles(ringpop),
         "disks": await ringpop.signals.disks.usage(),
     }
 
@@ -162,6 +165,12 @@ def _flow_troubles(ringpop: Ringpop) -> list[str]:
     return [text[:TEXT_CHARACTERS_MAX] for text in texts[:TROUBLES_MAX]]
 
 
+def _tick_troubles(ringpop: Ringpop) -> list[str]:
+    """Return what each schedule of this node has that does not go on."""
+    texts = filter(None, (schedule.trouble() for schedule in ringpop.schedules.values()))
+    return [text[:TEXT_CHARACTERS_MAX] for text in texts][:TROUBLES_MAX]
+
+
 def _streams(ringpop: Ringpop) -> list[dict[str, Any]]:
     if not ringpop.keyspaces_on_demand.loaded:
         return []
@@ -203,3 +212,54 @@ def memory_bytes() -> int:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+NAMES: Final = {number: name for name, number in LEVELS.items()}
+PAGE_MAX: Final = 200
+"""The most lines of one answer."""
+SHOWN: Final = 100
+"""The lines of an answer to a caller that names no line after which they begin."""
+LINE_CHARACTERS_MAX: Final = 2_000
+
+
+class _Wanted(Named, frozen=True):
+    """What ``/admin/log`` is asked for.
+
+    Attributes:
+        after: the number of the line before the first; None asks for the last `SHOWN`.
+        level: of which level lines are at least. Debug lines are kept only while they are asked
+            for.
+    """
+
+    after: Natural | None = None
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+def recent(ringpop: Ringpop, value: object) -> object:
+    """Return the lines, the number up to which they reach, and how many before were forgotten."""
+    wanted = convert(_Wanted, {} if value is None else value, "request")
+    if wanted.level == "debug":
+        log.watch()
+    kept, after = list(log.kept), wanted.after
+    last = kept[-1][0] if kept else 0
+    rows = [row for row in kept if row[2] >= LEVELS[wanted.level] and row[0] > (after or 0)]
+    if after is None:
+        rows = rows[-SHOWN:]
+    elif len(rows) > PAGE_MAX:
+        rows = rows[:PAGE_MAX]
+        last = rows[-1][0]
+    forgotten = max(0, kept[0][0] - 1 - after) if kept and after is not None else 0
+    return {
+        "source": ringpop.name,
+        "last": last,
+        "forgotten": forgotten,
+        "lines": [_line(row) for row in rows],
+    }
+
+
+def _line(row: Kept) -> dict[str, Any]:
+    number, at, level, event, fields, raised = row
+    text = redacted(str(LogEvent(event, fields)))[:LINE_CHARACTERS_MAX]
+    line = {"number": number, "at": at, "level": NAMES[level], "event": event, "text": text}
+    return {**line, "traceback": redacted(raised)} if raised else line

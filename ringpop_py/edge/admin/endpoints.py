@@ -22,7 +22,7 @@ from ringpop_py.base.values.declared import Meta, Named, Natural, T, Text, conve
 from ringpop_py.base.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.base.values.packed import a_map, decode_value, encode_value
 from ringpop_py.base.version import package_version
-from ringpop_py.edge.admin import checkup, loglines
+from ringpop_py.edge.admin import checkup
 from ringpop_py.edge.admin.census import Census
 from ringpop_py.edge.admin.series import series
 from ringpop_py.edge.admin.traces import Traces
@@ -103,9 +103,10 @@ def serve_admin(ringpop: Ringpop) -> None:
     _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 
     def serve_keyspaces() -> None:
-        from ringpop_py.edge.admin import keyspaces, leaders  # noqa: PLC0415 - on demand
+        from ringpop_py.edge.admin import keyspaces, leaders, ticks  # noqa: PLC0415 - on demand
 
         _serve(ringpop, keyspaces.READS, reads=True, role=Role.READER)
+        _serve(ringpop, {ticks.LIST: ticks.listed}, reads=True, role=Role.READER)
         _serve(ringpop, keyspaces.CREATES, signs=True)
         _serve(ringpop, keyspaces.CHANGES, role=Role.ADMIN)
         for path, act in leaders.LeaderEndpoints(ringpop).by_path.items():
@@ -545,7 +546,7 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/why": _why,
     "/admin/events": _events,
     "/admin/reapable": _reapable,
-    "/admin/log": loglines.recent,
+    "/admin/log": checkup.recent,
     "/admin/versions": _versions,
     "/admin/reach": checkup.reach,
     "/admin/checkup": checkup.checkup,

@@ -91,6 +91,8 @@ ADVICE: Final = {
     "disk": "Free some space there, or give the node a larger disk.",
     "expiry": "See that its owners can write: keys are deleted by entries of the journal.",
     "copies": "Start as many members as there should be copies, or see why some take none.",
+    "tick": "See who runs it (ringpopctl ticks), and the log of that node: tick-failed says why.",
+    "reminders": "See that all members register the actors' class, and why its turns fail.",
     "checkpoints": "See why they fail: without new ones, a restart takes longer.",
     "bug": "Read the log of the member, restart it, and report what the log says.",
     "members": "See why; a member that can be reached again is alive again by itself.",

@@ -113,6 +113,11 @@ def paths_of(
     return Paths(ordered, rows, cells, gone, zones, by_zone)
 
 
+def paths_in(pings: Mapping[str, Any]) -> Paths:
+    """Return the paths of the section *pings*; if members say their zones, these are together."""
+    return paths_of(**pings, by_zone=len({*pings["zones"].values()}) > 1)
+
+
 def _row(
     sender: str,
     names: Sequence[str],

@@ -13,7 +13,6 @@ from ringpop_py.edge.console import (
     banner,
     charts,
     figures,
-    lanes,
     matrix,
     pictures,
     ringmap,
@@ -91,31 +90,12 @@ def clock(at: float) -> str:
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.globals |= {
-        "advice": banner.ADVICE,
-        "all_bars": ringmap.all_bars,
-        "bars": ringmap.bars,
-        "command_of": banner.command_of,
-        "icon_of": banner.icon_of,
-        "lanes": lanes.lanes,
-        "lanes_finding": lanes.lanes_finding,
-        "levels": banner.LEVELS,
-        "matrix": matrix.matrix,
-        "metrics": ringmap.METRICS,
-        "other_advice": banner.OTHER_ADVICE,
-        "owned_of": _owned_of,
-        "ownership_finding": ringmap.ownership_finding,
-        "paths_finding": matrix.paths_finding,
-        "paths_of": _paths_of,
-        "placed": figures.placed,
-        "ring": ringmap.ring,
-        "series_findings": charts.findings,
-        "shapes": banner.SHAPES,
-        "states": banner.STATES,
-        "strip": ringmap.strip,
-        "ten_minutes": charts.ten_minutes,
-        "timeline": pictures.timeline,
-        "words_of_causes": banner.CAUSES,
-        "worst_of": ringmap.worst_of,
+        "banners": banner,
+        "charts": charts,
+        "figures": figures,
+        "matrix": matrix,
+        "pictures": pictures,
+        "ringmap": ringmap,
     }
     environment.filters |= {
         "ahead": _ahead,
@@ -128,15 +108,6 @@ def _template() -> jinja2.Template:
         "worst_first": _worst_first,
     }
     return environment.from_string(file_of("page.html").decode())
-
-
-def _paths_of(pings: Mapping[str, Any]) -> matrix.Paths:
-    """Return the paths of the section *pings*; if members say their zones, these are together."""
-    return matrix.paths_of(**pings, by_zone=len({*pings["zones"].values()}) > 1)
-
-
-def _owned_of(ownership: Sequence[Mapping[str, Any]]) -> list[ringmap.Owned]:
-    return [ringmap.Owned(**keyspace) for keyspace in ownership]
 
 
 def _unit(value: float | None, unit: str) -> str:

@@ -59,6 +59,11 @@ class Owned(NamedTuple):
     states: str
 
 
+def owned_in(ownership: Sequence[Mapping[str, Any]]) -> list[Owned]:
+    """Return the keyspaces of the section *ownership*."""
+    return [Owned(**keyspace) for keyspace in ownership]
+
+
 def ownership_finding(keyspaces: Sequence[Owned]) -> Finding:
     """Return whether all partitions are served, and how many are on their way."""
     total, unserved, moving = (

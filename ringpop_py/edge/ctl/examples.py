@@ -16,8 +16,10 @@ ringpopctl keyspace put carts user:42 - --if-absent
 ringpopctl keyspace put carts user:42 '["tea"]' --expires-in 1800
 ringpopctl keyspace put carts user:42 '["tea"]' --expires-at 2030-01-31T09:00:00Z
 """,
-    "keyspace delete": """\
-ringpopctl keyspace delete carts user:42 --yes
+    "keyspace delete": "ringpopctl keyspace delete carts user:42 --yes",
+    "keyspace watch": """\
+ringpopctl keyspace watch carts --prefix user: --existing
+ringpopctl keyspace watch carts --key user:42 --format json
 """,
     "rtt": """\
 ringpopctl rtt n1 n4
@@ -28,15 +30,9 @@ MS    the recent mean of the round trips of pings, in milliseconds
 ringpopctl monitor --level debug
 ringpopctl monitor n4
 """,
-    "debug": """\
-ringpopctl debug --out bundle.tar.gz
-""",
-    "config check": """\
-ringpopctl config check /etc/ringpop/node.toml --listen 10.0.0.1:3000
-""",
-    "store verify": """\
-ringpopctl store verify /var/lib/ringpop --keyspace carts
-""",
+    "debug": "ringpopctl debug --out bundle.tar.gz",
+    "config check": "ringpopctl config check /etc/ringpop/node.toml --listen 10.0.0.1:3000",
+    "store verify": "ringpopctl store verify /var/lib/ringpop --keyspace carts",
     "members": """\
 ringpopctl members
 ringpopctl members --watch 5
@@ -50,9 +46,7 @@ ringpopctl views
 CHECKSUM  of the member list: members with the same one see the same cluster
 COUNT     how many members have it
 """,
-    "check": """\
-ringpopctl check --members 5
-""",
+    "check": "ringpopctl check --members 5",
     "leaders": """\
 ringpopctl leaders --watch
 
@@ -63,6 +57,15 @@ BEAT   when the holder renewed the name last
     "leader": """\
 ringpopctl leader mailer
 ringpopctl leader mailer --resign --yes
+""",
+    "ticks": """\
+ringpopctl ticks
+ringpopctl ticks rollup --watch
+
+NEXT     the tick that runs, or runs next
+ATTEMPT  how often it was begun
+OVERDUE  for how long it has been due, and has not ended
+LAST     the tick that was begun last
 """,
     "lookup": """\
 ringpopctl lookup user:42
@@ -109,12 +112,8 @@ ringpopctl ring
 SHARE      the part of all hashes that the member owns
 OVER MEAN  that part, as a multiple of the mean
 """,
-    "why": """\
-ringpopctl why 10.0.0.3:3000
-""",
-    "events": """\
-ringpopctl events --follow --format json
-""",
+    "why": "ringpopctl why 10.0.0.3:3000",
+    "events": "ringpopctl events --follow --format json",
     "stats": """\
 ringpopctl stats
 ringpopctl stats --format json
@@ -127,9 +126,7 @@ ringpopctl --peer 10.0.0.3:3000 leave
 
 At a terminal it asks first. For maintenance, use `drain`: others consider a member that left gone.
 """,
-    "join": """\
-ringpopctl join 10.0.0.3:3000
-""",
+    "join": "ringpopctl join 10.0.0.3:3000",
     "drain": """\
 ringpopctl drain 10.0.0.3:3000 --dry-run
 ringpopctl drain 10.0.0.3:3000 --end --timeout 300
@@ -137,38 +134,22 @@ ringpopctl --peer 127.0.0.1:3000 drain --yes
 
 At a terminal it asks first.
 """,
-    "undrain": """\
-ringpopctl undrain 10.0.0.3:3000
-""",
-    "keygen": """\
-ringpopctl keygen /etc/ringpop/cluster.key
-""",
+    "undrain": "ringpopctl undrain 10.0.0.3:3000",
+    "keygen": "ringpopctl keygen /etc/ringpop/cluster.key",
     "keys list": """\
 ringpopctl keys list /etc/ringpop/cluster.key
 
 ISSUED UNTIL  what was issued in that name before this moment no longer counts
 """,
-    "keys add": """\
-ringpopctl keys add /etc/ringpop/cluster.key
-""",
-    "keys use": """\
-ringpopctl keys use /etc/ringpop/cluster.key 3f9a1c
-""",
-    "keys remove": """\
-ringpopctl keys remove /etc/ringpop/cluster.key 3f9a1c
-""",
-    "keys revoke": """\
-ringpopctl keys revoke /etc/ringpop/cluster.key --name nightly --role client
-""",
+    "keys add": "ringpopctl keys add /etc/ringpop/cluster.key",
+    "keys use": "ringpopctl keys use /etc/ringpop/cluster.key 3f9a1c",
+    "keys remove": "ringpopctl keys remove /etc/ringpop/cluster.key 3f9a1c",
+    "keys revoke": "ringpopctl keys revoke /etc/ringpop/cluster.key --name nightly --role client",
     "keys issue": """\
 ringpopctl keys issue /etc/ringpop/cluster.key nightly.pem --name nightly --days 90
 """,
-    "keys token": """\
-ringpopctl keys token /etc/ringpop/cluster.key --name dashboards --days 30
-""",
-    "keys authority": """\
-ringpopctl keys authority /etc/ringpop/cluster.key
-""",
+    "keys token": "ringpopctl keys token /etc/ringpop/cluster.key --name dashboards --days 30",
+    "keys authority": "ringpopctl keys authority /etc/ringpop/cluster.key",
     "damp show": """\
 ringpopctl damp show 10.0.0.3:3000
 
@@ -177,9 +158,7 @@ STATE     flapper: other members are asked; damped: they agreed
 VERDICTS  how many there were; the member is damped after an odd number
 BACK IN   until its score is low enough, if it stays quiet
 """,
-    "damp clear": """\
-ringpopctl damp clear 10.0.0.3:3000
-""",
+    "damp clear": "ringpopctl damp clear 10.0.0.3:3000",
     "reap": """\
 ringpopctl reap --dry-run
 ringpopctl reap --yes
@@ -192,9 +171,7 @@ ringpopctl force-leave 10.0.0.3:3000
 
 For a member that never comes back. One that is alive is refused: `leave` is for that.
 """,
-    "heal": """\
-ringpopctl heal
-""",
+    "heal": "ringpopctl heal",
     "partitions": """\
 ringpopctl partitions --keyspace counts --all
 
@@ -222,12 +199,8 @@ ringpopctl keyspace create counts --partitions 64
 ringpopctl keyspace create sessions --mode memory
 ringpopctl keyspace create shop --hash-tags
 """,
-    "keyspace set": """\
-ringpopctl keyspace set counts --min-cluster-size 1
-""",
-    "keyspace drop": """\
-ringpopctl keyspace drop counts
-""",
+    "keyspace set": "ringpopctl keyspace set counts --min-cluster-size 1",
+    "keyspace drop": "ringpopctl keyspace drop counts",
     "keyspace bring-back": """\
 ringpopctl keyspace bring-back counts
 ringpopctl keyspace bring-back counts --generation 2
@@ -236,9 +209,7 @@ ringpopctl keyspace bring-back counts --generation 2
 ringpopctl rebalance counts --dry-run
 ringpopctl rebalance counts --max-moves 10
 """,
-    "checkpoint now": """\
-ringpopctl checkpoint now counts --keep 5
-""",
+    "checkpoint now": "ringpopctl checkpoint now counts --keep 5",
     "checkpoint list": """\
 ringpopctl checkpoint list counts
 
@@ -260,12 +231,8 @@ ringpopctl shuffle show night --plot night.html
 OWNS   how many intervals the node serves; HOLDS: how many are merged there
 DISK   how much its rows take
 """,
-    "shuffle end": """\
-ringpopctl shuffle end night --attempt 0 --attempt 3
-""",
-    "shuffle delete": """\
-ringpopctl shuffle delete night
-""",
+    "shuffle end": "ringpopctl shuffle end night --attempt 0 --attempt 3",
+    "shuffle delete": "ringpopctl shuffle delete night",
     "wait": """\
 ringpopctl wait --for converged --members 5
 ringpopctl wait --for partitions --keyspace counts --timeout 120

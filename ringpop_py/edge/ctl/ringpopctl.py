@@ -35,16 +35,24 @@ from ringpop_py.edge.cli.commands import (
     table,
     table_of,
 )
-from ringpop_py.edge.ctl import changes, keys, keyspaces, leaders, shuffles, streams, values
+from ringpop_py.edge.ctl import (
+    changes,
+    keys,
+    keyspaces,
+    leaders,
+    shuffles,
+    streams,
+    ticks,
+    values,
+)
 from ringpop_py.edge.ctl.examples import epilog_of
 from ringpop_py.edge.ctl.views import views, wait_for
 from ringpop_py.edge.diagnosis import history, look
 from ringpop_py.edge.diagnosis.bundle import debug
 from ringpop_py.edge.diagnosis.check import check
-from ringpop_py.edge.diagnosis.configuration import check_config
 from ringpop_py.edge.diagnosis.monitor import LEVELS, monitor
 from ringpop_py.edge.diagnosis.roundtrips import rtt
-from ringpop_py.edge.diagnosis.stores import verify_store
+from ringpop_py.edge.diagnosis.stores import check_config, verify_store
 from ringpop_py.edge.judge.judge import CLOCK_S
 
 if TYPE_CHECKING:
@@ -406,6 +414,16 @@ def _add_value_commands(
     times.add_argument("--expires-at", type=instant, metavar="TIME", help=summary)
     deleting.add_argument("--if-tag", metavar="TAG", help=text)
     deleting.add_argument("--yes", action="store_true", help="do not ask")
+    watching = add(
+        "watch", values.watch, "print each change of keys, until Ctrl-C", to=to, about=of
+    )
+    which = watching.add_mutually_exclusive_group()
+    which.add_argument("--prefix", default="", metavar="PREFIX", help="of keys that begin so (all)")
+    which.add_argument("--key", metavar="KEY", help="of this key only")
+    text = "go on after this position, which the end of an earlier watch shows"
+    watching.add_argument("--after", metavar="POSITION", help=text)
+    text = "begin with the keys that are there"
+    watching.add_argument("--existing", action="store_true", help=text)
 
 
 def _add_leader_commands(add: Callable[..., Parser]) -> None:
@@ -415,6 +433,8 @@ def _add_leader_commands(add: Callable[..., Parser]) -> None:
     text = "take the name away: its holder stops when it beats next, and others may take it"
     showing.add_argument("--resign", action="store_true", help=text)
     showing.add_argument("--yes", action="store_true", help="do not ask")
+    ticking = add("ticks", ticks.list_all, "schedules, and which node runs them", reads=True)
+    ticking.add_argument("name", nargs="?", metavar="NAME", help="this schedule only")
 
 
 def _add_shuffle_commands(

@@ -14,12 +14,12 @@ from ringpop_py.edge.entry.asgi import answered, incoming_of, websocket_answered
 from ringpop_py.edge.entry.callers import networks
 from ringpop_py.edge.entry.finder import KeyFinder
 from ringpop_py.edge.entry.passing import Forwarding, refuse, refuse_websocket
-from ringpop_py.edge.web.gate import check_length
 from ringpop_py.edge.web.refusals import HttpRefusal
 from ringpop_py.edge.web.server import (
     CLEARTEXT_REFUSED,
     NO_HTTP_2,
     REQUESTS_MAX,
+    check_length,
     in_time,
     with_close,
 )

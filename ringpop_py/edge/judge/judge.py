@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.edge.judge import reachability, storage
@@ -66,6 +67,7 @@ def problems_in(
                 *_of_differences(seen),
                 *_of_clocks(seen, clock_s),
                 *_of_nodes(seen),
+                *_of_ticks(seen),
                 *_of_strangers(seen),
             ]
         )
@@ -194,6 +196,15 @@ def _of_nodes(seen: Seen) -> Iterator[Problem]:
         if _is_recent(seen.checkups[name], "log_lost_at"):
             text = f"{name} could not write {count} lines of its log"
             yield Problem(WARNING, "log", text, (name,), (), f"make room for the log, on {name}")
+
+
+def _of_ticks(seen: Seen) -> Iterator[Problem]:
+    found: defaultdict[str, list[str]] = defaultdict(list)  # all that have a schedule say the same
+    for name, texts in by_member(seen, "tick_troubles"):
+        for text in texts:
+            found[text].append(name)
+    for text, names in found.items():
+        yield Problem(WARNING, "tick", text, tuple(names), (), "ringpopctl ticks")
 
 
 def _is_recent(checkup: dict[str, Any], when: str) -> bool:

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 DISK_SHARE: Final = 0.1
 DISK_SHARE_MIN: Final = 0.02
-OVERDUE_S: Final = 10.0
+_OVERDUE: Final = {
+    "expiry": ("overdue_s", 10, "keys of {name} are still there {most:,.0f} s after they were due"),
+    "reminders": ("reminders_overdue_s", 60, "reminders of {name} are {most:,.0f} s late"),
+}
+"""What is due by a clock: how late it may be, in seconds, and what is said of it then."""
 """For so long a key may be due: its owner looks each second, and a take-over takes some."""
 _TEXTS: Final = {
     "store-deleted": ("the store is gone", "bring it back, or restore a checkpoint"),
@@ -119,12 +123,12 @@ def _checkpoints(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Pro
 
 
 def _overdue(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Problem]:
-    late = {m: s for m, said in opinions.items() if (s := said.get("overdue_s", 0)) > OVERDUE_S}
-    if late:
-        most, where = max(late.values()), some([*late])
-        text = f"keys of {name} are still there {most:,.0f} s after they were due, at {where}"
-        then = f"ringpopctl partitions --keyspace {name}"
-        yield Problem(WARNING, "expiry", text, tuple(late), (), then)
+    for cause, (field, bearable_s, what) in _OVERDUE.items():
+        late = {m: s for m, said in opinions.items() if (s := said.get(field, 0)) > bearable_s}
+        if late:
+            text = what.format(name=name, most=max(late.values())) + f", at {some([*late])}"
+            then = f"ringpopctl partitions --keyspace {name}"
+            yield Problem(WARNING, cause, text, tuple(late), (), then)
 
 
 def _copies(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringpop_py.base.address import Address
 from ringpop_py.edge.web.refusals import HttpRefusal
 from ringpop_py.net.security.identity import PROGRAMS, Identity, Role, refusal_of
 from ringpop_py.net.security.proof import LASTING, Proof
@@ -118,3 +119,8 @@ def check_role(request: Request, role: Role) -> None:
 
 def _unknown(message: str) -> HttpRefusal:
     return HttpRefusal(401, "Unauthorized", message, {"www-authenticate": CHALLENGE})
+
+
+def caller_of(request: Request) -> str:
+    """Return the address of the sender of *request*, as far as the server knows it."""
+    return "unknown" if request.client is None else str(Address(*request.client))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.state.keyspaces.shares import Share
+    from ringpop_py.state.ticks.ticks import Schedule
 
 F = TypeVar("F", GaugeMetricFamily, CounterMetricFamily)
 L = TypeVar("L", bound=tuple[str, ...])
@@ -78,6 +79,7 @@ class NodeMetrics:
             )
             yield from self._store()
             yield from self._dataflows()
+            yield from self._ticks()
         yield from self._shuffles()
         yield from _of_log()
 
@@ -218,12 +220,21 @@ class NodeMetrics:
             overdue_s = (int(each.overdue_s()) for each in due)
             sums["overdue"][label] = max(sums["overdue"][label], *overdue_s, 0)
             sums["copies_missing"][label] += copies_missing_at(host)
+            stage = share.keyspace.stage
+            sums["reminding"][label] += sum(len(wakes) for _, wakes in stage.armed())
+            sums["late"][label] = max(sums["late"][label], int(stage.reminders_overdue_s()))
             sums["moving"][label] += len(table.moving)
             sums["failed"][label] += any(has_failed(m, name) for m in self._ringpop.members)
             # Counters of those without a slot are left out: a sum would fall when one is dropped.
             if has_slot:
                 sums["expired"][label] += self._ringpop.keyspaces.states.expired[name]
+                sums["reminders_done"][label] += stage.reminders["done"]
+                sums["reminders_failed"][label] += stage.reminders["failed"]
             if has_slot and isinstance(host, DurableHost):
+                watches = self._ringpop.keyspaces.states.watches[name]
+                sums["watches"][label] += watches.waiting
+                sums["changes_sent"][label] += watches.sent
+                sums["watch_gaps"][label] += watches.gaps
                 written, jobs = host.checkpointer.counts, host.jobs.counts
                 sums["files"][label] += jobs.staged_files
                 sums["committed"][label] += jobs.committed
@@ -256,6 +267,11 @@ class NodeMetrics:
         troubles = {(row["dataflow"],): float(bool(row["trouble"])) for row in rows}
         text = "1 if a part of a dataflow does not go on."
         yield _gauge("ringpop_dataflow_in_trouble", text, troubles, "dataflow")
+
+    def _ticks(self) -> Iterator[Metric]:
+        for kind, name, text, value in _OF_TICKS:
+            found = {(name,): value(one) for name, one in self._ringpop.schedules.items()}
+            yield kind(name, text, found, "schedule")
 
     def _store(self) -> Iterator[Metric]:
         store = metered_store(self._ringpop)
@@ -321,6 +337,16 @@ _OF_DATAFLOWS: Final = (
     (_counter, "ringpop_dataflow_late", "Rows that came too late, and were left out.", "late"),
     (_counter, "ringpop_dataflow_refused", "Records that could not be used.", "refused"),
 )
+_OF_TICKS: Final[
+    tuple[tuple[Callable[..., Metric], str, str, Callable[[Schedule], float]], ...]
+] = (
+    (_counter, "ringpop_ticks_ended", "Ticks that have ended here.", lambda one: one.ended_count),
+    (_counter, "ringpop_ticks_failed", "Attempts that failed here.", lambda one: one.failed_count),
+    (
+        *(_gauge, "ringpop_tick_overdue_seconds", "Since when the next tick is due."),
+        lambda one: one.overdue_s(),
+    ),
+)
 
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
@@ -350,6 +376,13 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
     "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
     "copies_missing": (_gauge, "ringpop_copies_missing", "Partitions here with too few copies."),
+    "reminding": (_gauge, "ringpop_actors_with_reminders", "Actors here that have reminders."),
+    "reminders_done": (_counter, "ringpop_reminders", "Turns with reminders, here."),
+    "reminders_failed": (_counter, "ringpop_reminders_failed", "Those that have failed."),
+    "late": (_gauge, "ringpop_reminders_overdue_seconds", "Since when the oldest one is due."),
+    "watches": (_gauge, "ringpop_watches", "Watchers that wait for changes here."),
+    "changes_sent": (_counter, "ringpop_changes_sent", "Changes that were sent to watchers."),
+    "watch_gaps": (_counter, "ringpop_watch_gaps", "Watchers that asked for what is gone."),
     "obstacles": (_gauge, "ringpop_partition_obstacles", "Partitions that cannot come here now."),
     "failed": (_gauge, "ringpop_keyspace_failed", "1 if a bug has stopped a member's share."),
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
 from ringpop_py.base.values.operations import KEY_BYTES_MAX, SOURCE_CHARACTERS_MAX
@@ -142,6 +142,11 @@ class Query:
         in_s, at = map(self._values.get, EXPIRY)
         left_s = None if in_s is None else self._parsed("expires_in", _EXPIRES_IN, in_s)
         return expiring_by(operation, argument, left_s, at)
+
+    def check_confirmed(self, name: str, what: str) -> None:
+        """Raise Refusal unless the parameter ``confirm`` is *name*; *what* says what is done."""
+        if self.text("confirm") != name:
+            raise bad_request(f"{what}; confirm with ?confirm={quote(name, safe='')}")
 
     def _parsed(self, name: str, rule: Rule, text: str) -> Any:  # noqa: ANN401 - as *rule* reads it
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote
 
 import trio
 from starlette.requests import Request
@@ -86,11 +85,7 @@ class ShuffleRoutes:
         query = Query(request, "confirm")
         await body_of(request)
         name = name_in(request, "shuffle")
-        if query.text("confirm") != name:
-            raise bad_request(
-                f"this deletes shuffle {name!r:.100} and its rows; "
-                f"confirm with ?confirm={quote(name, safe='')}"
-            )
+        query.check_confirmed(name, f"this deletes shuffle {name!r:.100} and its rows")
         await self._run(request, lambda client: client.delete())
         return Response(status_code=_NO_CONTENT)
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 from ringpop_py.base.errors import BadElement, BodyError
 from ringpop_py.base.values.arrow import stream_in
 from ringpop_py.base.values.packed import decode_value, make_packer
-from ringpop_py.flow.dataflow.records import ROW_BYTES_MAX
-from ringpop_py.flow.dataflow.stage import Row
+from ringpop_py.flow.dataflow.stage import ROW_BYTES_MAX, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,7 +6,8 @@ back-pressure on its senders, and on the readers of its sources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -17,8 +18,6 @@ from ringpop_py.flow.exchange.elements import Data, Hop, element_in, head_of
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.base.address import Address
     from ringpop_py.flow.exchange.elements import Element
     from ringpop_py.flow.exchange.epochs import EpochRecord, Worker
@@ -87,48 +86,39 @@ class Incoming:
         return ElementReply(taken=False)
 
 
-class Line(Protocol):
-    """The way of elements to one other worker."""
-
-    async def bring(self, head: bytes, body: bytes) -> ElementReply:
-        """Send an element; return whether it was taken. Raises CallError, BodyError."""
+Bring = Callable[[bytes, bytes], Awaitable[ElementReply]]
+"""Brings a head and a body to one other worker, which answers. Raises CallError, BodyError."""
 
 
-class CallLine:
-    """Elements as calls of the other node, over the connections that nodes have anyway.
+def bring_to(to: str, channel: Channel, address_of: Callable[[str], Address | None]) -> Bring:
+    """Return the way of elements to the node *to*: over the connections that nodes have anyway.
 
     Args:
         address_of: returns where a member listens.
     """
 
-    def __init__(
-        self, to: str, channel: Channel, address_of: Callable[[str], Address | None]
-    ) -> None:
-        self._to = to
-        self._channel = channel
-        self._address_of = address_of
-
-    async def bring(self, head: bytes, body: bytes) -> ElementReply:
-        """See `Line`."""
-        address = self._address_of(self._to)
+    async def bring(head: bytes, body: bytes) -> ElementReply:
+        address = address_of(to)
         if address is None:
-            raise ConnectFailed(f"{self._to} is not a member")
-        size, size_max = len(head) + len(body), self._channel.limits.message_bytes_max
+            raise ConnectFailed(f"{to} is not a member")
+        size, size_max = len(head) + len(body), channel.limits.message_bytes_max
         if size + HEAD_ROOM > size_max:
             raise BadElement(
                 f"records of {size} bytes do not fit into a message of {size_max} "
                 "(WireLimits.message_bytes_max)"
             )
         call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
-        return decode(ElementReply, (await self._channel.call(address, call)).arg3)
+        return decode(ElementReply, (await channel.call(address, call)).arg3)
+
+    return bring
 
 
 class Outgoing:
     """The channel from this worker to another one, in one run."""
 
-    def __init__(self, flow: str, record: EpochRecord, me: Worker, line: Line) -> None:
+    def __init__(self, flow: str, record: EpochRecord, me: Worker, bring: Bring) -> None:
         self._about = flow, record.run, me.name, me.life
-        self._line = line
+        self._bring_once = bring
         self._send, self._receive = trio.open_memory_channel[Any](QUEUED)
 
     async def put(self, element: Element[Any]) -> None:
@@ -150,7 +140,7 @@ class Outgoing:
         pause_s = PAUSE_S_MIN
         while True:
             try:
-                said = await self._line.bring(head, body)
+                said = await self._bring_once(head, body)
             except (CallError, BodyError):
                 pass  # the leader finds out whether that worker is there
             else:

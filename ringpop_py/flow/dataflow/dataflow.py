@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
 from ringpop_py.base.arguments import checked_callable
-from ringpop_py.base.errors import ConfigError, StoreUnavailable
+from ringpop_py.base.errors import BodyError, CallError, ConfigError, NoOwner, StoreUnavailable
 from ringpop_py.base.logs import log
-from ringpop_py.base.supervision import keep_running, one_line
-from ringpop_py.base.values.declared import decode, encode
-from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, ElementReply, element_of
+from ringpop_py.base.supervision import end_process, first_line, keep_running, one_line
+from ringpop_py.base.values.declared import Declared, Natural, Text, decode, encode
+from ringpop_py.flow.dataflow.channels import ELEMENT, ElementReply, bring_to, element_of
 from ringpop_py.flow.dataflow.checkpoints import Checkpoints
-from ringpop_py.flow.dataflow.leader import Leading
-from ringpop_py.flow.dataflow.messages import TELL, LeaderMessage
 from ringpop_py.flow.dataflow.part import Part, Plan
 from ringpop_py.flow.dataflow.stage import checked_stage
 from ringpop_py.flow.exchange.epochs import Worker
-from ringpop_py.flow.exchange.leader import WorkerReport
+from ringpop_py.flow.exchange.leader import Leader, Put, Tell, WorkerReport
 from ringpop_py.flow.exchange.router import KEY_GROUPS
 from ringpop_py.flow.streams.source import label_of
 from ringpop_py.flow.streams.stream import check_stream
 from ringpop_py.flow.streams.times import EventTime, event_time
+from ringpop_py.member.swim.member import Status
 from ringpop_py.net.security.identity import Role
-from ringpop_py.net.wire.calls import NODE_SERVICE, Answer
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.state.placement.keys import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ringpop_py.base.address import Address
     from ringpop_py.base.values.operations import Value
     from ringpop_py.flow.dataflow.sinks import Sink
     from ringpop_py.flow.dataflow.stage import Process, Stage
@@ -41,8 +44,182 @@ if TYPE_CHECKING:
     from ringpop_py.net.transport.channel import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
 
+TELL: Final = "/dataflow/tell"
+
+
+class LeaderMessage(Declared, frozen=True):
+    """A leader's message to a worker, which answers with a `WorkerReport`.
+
+    Attributes:
+        seen: the newest record that the leader knows; None if there is none.
+        leader: the name of the leader.
+        epoch, last: see `Tell`.
+    """
+
+    flow: Text
+    leader: Worker
+    seen: Natural | None = None
+    epoch: Natural | None = None
+    last: bool = False
+
+    @property
+    def tell(self) -> Tell:
+        """The act that the leader wants."""
+        return Tell(self.epoch, self.last)
+
+
+LOOK_S: Final = 0.1
+"""The seconds between two rounds of questions of a leader to the workers."""
+OTHERS_S: Final = 1.0
+"""The seconds between two questions to other members whether they are to be workers."""
+CALL_S: Final = 1.0
 READ_S: Final = 5.0
-"""The seconds between two looks of a worker for a newer record, if no leader tells it one."""
+"""The seconds between two looks for a newer record: a leader's, and those of a worker."""
+TIDY_EPOCHS: Final = 8
+
+
+class Leading:
+    """Carries out what the leader of *flow* decides, at the node that is its leader."""
+
+    def __init__(
+        self, ringpop: Ringpop, flow: Dataflow, plan: Plan, *, every_s: float, key_groups: int
+    ) -> None:
+        self._ringpop = ringpop
+        self._flow = flow
+        self._me = plan.me
+        self._checkpoints = plan.checkpoints
+        self._settings = every_s, key_groups
+        self._next = Tell()
+        self._lives: dict[str, Worker] = {}
+        self._untold: set[str] = set()
+        self._asked_others_at = float("-inf")
+        self._read_at = float("-inf")
+
+    def leads(self) -> bool:
+        """Return whether this node is the leader, as far as it sees.
+
+        That is the first of the workers in the ring's order for the name of the dataflow.
+        """
+        record, ringpop = self._flow.record, self._ringpop
+        there = [name for name in (() if record is None else record.names) if self._is_there(name)]
+        if not there:
+            return True  # a first worker has to begin; several may try
+        try:
+            # Those whose web application is away work on.
+            holders = ringpop.placement.holders
+            order = holders.lookup_n(f"dataflow/{self._flow.name}", len(ringpop.members))
+        except NoOwner:
+            return False
+        return next((name for name in order if name in there), there[0]) == self._me.name
+
+    async def run(self) -> None:
+        """Lead whenever this node is the leader, until cancelled."""
+        leader: Leader | None = None
+        while True:
+            # The node that put a record tells its workers, even if one of them leads from now on.
+            if not self.leads() and not self._untold:
+                leader = None
+            else:
+                if leader is None:
+                    every_s, key_groups = self._settings
+                    leader = Leader(every_s=every_s, key_groups=key_groups)
+                    self._lives, self._next = {}, Tell()
+                try:
+                    await self._look(leader)
+                except StoreUnavailable as error:
+                    log.info("dataflow-retries", dataflow=self._flow.name, why=str(error))
+            await trio.sleep(LOOK_S)
+
+    async def _look(self, leader: Leader) -> None:
+        """Ask all workers, tell them what to do, and decide what comes next."""
+        said, leaving = await self._ask_all()
+        record = self._flow.record
+        epoch = -1 if record is None else record.epoch
+        for name, answer in said.items():
+            self._lives[name] = Worker(name, answer.life)
+            if answer.seen is not None and answer.seen >= epoch:
+                self._untold.discard(name)
+        self._untold = {name for name in self._untold if self._is_there(name)}
+        present = [
+            worker
+            for name, worker in self._lives.items()
+            if name not in leaving and self._is_there(name)
+        ]
+        now = trio.current_time()
+        seen = max((answer.seen for answer in said.values() if answer.seen is not None), default=-1)
+        read_s = LOOK_S if leader.waits else READ_S
+        if record is None or seen > record.epoch or now - self._read_at >= read_s:
+            await self._read()
+            record = self._flow.record
+        step = leader.decide(
+            record, sorted(present), said, trio.current_time(), at_ms=int(time.time() * 1_000)
+        )
+        if isinstance(step, Tell):
+            self._next = step
+            return
+        self._next = Tell()
+        was_put = await self._checkpoints.put(step.record)
+        if was_put:
+            self._log(step)
+            self._untold = set(step.record.names)
+        await self._read()
+        if was_put and step.record.epoch % TIDY_EPOCHS == 0:
+            await self._checkpoints.tidy(step.record)
+
+    def _log(self, put: Put) -> None:
+        record = put.record
+        if record.epoch == record.run:
+            log.info(
+                "dataflow-begins",
+                dataflow=self._flow.name,
+                epoch=record.epoch,
+                workers=", ".join(record.names),
+                why=record.why,
+            )
+
+    async def _read(self) -> None:
+        self._read_at = trio.current_time()
+        newest = await self._checkpoints.newest(self._flow.record)
+        if newest is not None:
+            self._flow.saw(newest)
+
+    async def _ask_all(self) -> tuple[dict[str, WorkerReport], set[str]]:
+        """Return the answers of workers, by name, and the names of those that are to leave."""
+        record, now = self._flow.record, trio.current_time()
+        workers = set(self._lives) | set(() if record is None else record.names)
+        asked = {name for name in workers if self._is_there(name)}
+        if now - self._asked_others_at >= OTHERS_S:
+            self._asked_others_at = now
+            asked |= {member.name for member in self._ringpop.members if _is_live(member.status)}
+        seen = None if record is None else record.epoch
+        told = LeaderMessage(self._flow.name, self._me, seen, self._next.epoch, self._next.last)
+        said = {self._me.name: self._flow.tell(told)}
+        async with trio.open_nursery() as nursery:
+            for name in sorted(asked - {self._me.name}):
+                nursery.start_soon(self._ask, name, told, said)
+        return said, {name for name, answer in said.items() if answer.leaves}
+
+    async def _ask(self, name: str, told: LeaderMessage, said: dict[str, WorkerReport]) -> None:
+        address = self._ringpop.address_of(name)
+        if address is None:
+            return
+        call = Call(NODE_SERVICE, TELL, b"", encode(told), ttl_s=CALL_S)
+        try:
+            answer = await self._ringpop.channel.call(address, call)
+            if answer.ok:  # otherwise this dataflow was not started there
+                said[name] = decode(WorkerReport, answer.arg3)
+        except (CallError, BodyError):
+            pass  # it is asked again
+
+    def _is_there(self, name: str) -> bool:
+        status = self._ringpop.status_of(name)
+        return status is not None and _is_live(status)
+
+
+def _is_live(status: Status) -> bool:
+    return status in (Status.ALIVE, Status.SUSPECT)
+
+
 PAUSE_S_MIN: Final = 0.5
 PAUSE_S_MAX: Final = 30.0
 """The longest pause, in seconds, before a part that fails repeatedly is begun again."""
@@ -60,16 +237,14 @@ class Dataflow:
         leader: the name of the node that leads, by its last message; empty before the first.
     """
 
-    def __init__(
-        self, plan: Plan, leading: Callable[[Dataflow], Leading], ringpop: Ringpop
-    ) -> None:
+    def __init__(self, plan: Plan, ringpop: Ringpop, *, every_s: float, key_groups: int) -> None:
         self.name = plan.name
         self.record: EpochRecord | None = None
         self.leader = ""
         self._plan = plan
         self._me = plan.me
         self._ringpop = ringpop
-        self._leading = leading(self)
+        self._leading = Leading(ringpop, self, plan, every_s=every_s, key_groups=key_groups)
         self._part: Part | None = None
         self._counts_before = {"rows": 0, "late": 0, "refused": 0}
         """The counts of the parts before this one."""
@@ -265,8 +440,6 @@ class Dataflows:
             raise ConfigError(
                 "Arrow Flight does not use the cluster's keys: use wire='calls', which does"
             )
-        from ringpop_py.flow.dataflow.flight import run_flight  # noqa: PLC0415 - on demand
-
         run = partial(run_flight, ringpop.address)
         ringpop.keyspaces.spawn(keep_running, "the process for Arrow Flight", run)
         self._serves_flight = True
@@ -349,26 +522,13 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         refused=refused,
         me=me,
         checkpoints=checkpoints,
-        line_to=lambda to: CallLine(to, ringpop.channel, ringpop.address_of),
+        line_to=lambda to: bring_to(to, ringpop.channel, ringpop.address_of),
         read_limiter=trio.CapacityLimiter(1),
         stage_limiter=trio.CapacityLimiter(1),
         sink_limiter=trio.CapacityLimiter(1),
     )
 
-    def leading(flow: Dataflow) -> Leading:
-        return Leading(
-            ringpop,
-            name,
-            me,
-            checkpoints,
-            every_s=every_s,
-            key_groups=key_groups,
-            newest=lambda: flow.record,
-            saw=flow.saw,
-            tell=flow.tell,
-        )
-
-    flow = Dataflow(plan, leading, ringpop)
+    flow = Dataflow(plan, ringpop, every_s=every_s, key_groups=key_groups)
     ringpop.keyspaces.spawn(keep_running, f"dataflow {name}", flow.run)
     flows.flows[name] = flow
     return flow
@@ -382,3 +542,31 @@ def _check_numbers(lateness: int, seconds: Mapping[str, float], key_groups: int)
             raise ConfigError(f"{what} is a number above 0, not {value!r}")
     if not isinstance(key_groups, int) or not 0 < key_groups <= PARTITIONS_MAX:
         raise ConfigError(f"key_groups is 1 to {PARTITIONS_MAX}, not {key_groups!r}")
+
+
+READY_S: Final = 30.0
+"""A process that does not listen after this long is started again."""
+
+
+async def run_flight(node: Address) -> None:
+    """Run the process once, to its end.
+
+    Args:
+        node: the address of this node, to which the process brings elements.
+
+    Raises:
+        RuntimeError: the process has ended.
+    """
+    command = [sys.executable, "-P", "-m", "ringpop_py.flow.dataflow.relay", str(node)]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        where = await first_line(process, READY_S)
+        if where:
+            log.info("flight-served", where=where)
+            await process.wait()
+    finally:
+        with trio.CancelScope(shield=True):
+            await end_process(process)
+    raise RuntimeError(f"the process for Arrow Flight has ended with {process.returncode}")

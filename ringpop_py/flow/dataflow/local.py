@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import ConfigError, RecordRefused
-from ringpop_py.flow.dataflow.records import row_of
-from ringpop_py.flow.dataflow.stage import StageRunner, checked_stage
+from ringpop_py.flow.dataflow.stage import StageRunner, checked_stage, row_of
 from ringpop_py.flow.exchange.state import StageState
 from ringpop_py.flow.streams.source import label_of
 from ringpop_py.flow.streams.times import time_function

@@ -17,21 +17,20 @@ from ringpop_py.base.supervision import one_line
 from ringpop_py.flow.dataflow.batches import Packer, rows_in
 from ringpop_py.flow.dataflow.channels import Incoming, Outgoing
 from ringpop_py.flow.dataflow.checkpoints import object_name, packed_rows, rows_of
-from ringpop_py.flow.dataflow.records import row_of
 from ringpop_py.flow.dataflow.sinks import Sent, deliver
-from ringpop_py.flow.dataflow.stage import Row, StageRunner
+from ringpop_py.flow.dataflow.stage import Row, StageRunner, row_of
 from ringpop_py.flow.exchange.elements import Data
 from ringpop_py.flow.exchange.epochs import Aligned, Output, StatePart
 from ringpop_py.flow.exchange.run import Advance, Keep, Process, Send, WorkerRun
 from ringpop_py.flow.exchange.state import StageState
-from ringpop_py.flow.streams.marks import CLOSED, wanted_of
-from ringpop_py.flow.streams.source import label_of, losses_of
+from ringpop_py.flow.streams.source import NamedSplit, label_of, losses_of
+from ringpop_py.flow.streams.stream import CLOSED
 from ringpop_py.flow.streams.times import time_function
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from ringpop_py.flow.dataflow.channels import Line
+    from ringpop_py.flow.dataflow.channels import Bring
     from ringpop_py.flow.dataflow.checkpoints import Checkpoints
     from ringpop_py.flow.dataflow.sinks import Sink
     from ringpop_py.flow.dataflow.stage import Stage
@@ -61,7 +60,7 @@ class Plan:
     """The definition of a dataflow, at this node.
 
     Attributes:
-        line_to: returns the line to a worker.
+        line_to: returns the way of elements to a worker.
         time: where records have their times; None if they have none.
         refused: see `ringpop_py.flow.dataflow.dataflow.start_dataflow`.
         read_limiter, stage_limiter, sink_limiter: limit threads; a stage runs in one at a time.
@@ -77,7 +76,7 @@ class Plan:
     refused: Callable[[Record | BadRecord, str], object] | None
     me: Worker
     checkpoints: Checkpoints
-    line_to: Callable[[str], Line]
+    line_to: Callable[[str], Bring]
     read_limiter: trio.CapacityLimiter
     stage_limiter: trio.CapacityLimiter
     sink_limiter: trio.CapacityLimiter
@@ -476,3 +475,17 @@ class Part:
     async def _deliver_one(self, sink: Sink, sent: Sent) -> None:
         with self._call_of("sink"):
             await deliver(sink, sent, self._plan.sink_limiter)
+
+
+def wanted_of(run: WorkerRun[Row], splits: Sequence[str], now: float) -> list[str]:
+    """Return those of *splits* that a dataflow's *run* is to read, once it has former names."""
+    present = set(splits)
+    wanted: list[str] = []
+    for split in splits:
+        formers: list[str] = []
+        if isinstance(split, NamedSplit) and split.is_copy and split.alias:
+            formers = run.known_like(split.alias)
+        was_read = run.take_over(split, [each for each in formers if each not in present], now)
+        if was_read or not isinstance(split, NamedSplit) or not split.is_spare:
+            wanted.append(split)
+    return wanted

@@ -13,18 +13,16 @@ import time
 from collections import OrderedDict
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from ringpop_py.base.errors import ConfigError, SourceFailed
 from ringpop_py.base.logs import log
-from ringpop_py.base.values.inflate import DAMAGED
-from ringpop_py.flow.streams.compressed_files import is_compressed, skip, unpacked
+from ringpop_py.base.values.inflate import DAMAGED, ENDINGS, unpacking
 from ringpop_py.flow.streams.parsing import Parser
 from ringpop_py.flow.streams.source import BadRecord, NamedSplit, SplitDiffers, original_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import BinaryIO
 
     from ringpop_py.flow.streams.parsing import Form, KeyRule
     from ringpop_py.flow.streams.source import Record
@@ -434,3 +432,36 @@ def _is_copy(place: _Place, places: Iterable[_Place]) -> bool:
         if is_beside and place.head[:common] == other.head[:common]:
             return True
     return False
+
+
+SKIP_BYTES: Final = 1 << 20
+
+
+def is_compressed(path: Path) -> bool:
+    """Return whether the ending of *path* says that its content is compressed."""
+    return path.suffix in ENDINGS
+
+
+def unpacked(raw: BinaryIO, path: Path) -> BinaryIO:
+    """Return the content of *raw*, the open file at *path*, to be read on from its beginning.
+
+    Raises:
+        SourceFailed: if this process has no decoder for it.
+    """
+    raw.seek(0)
+    try:
+        return unpacking(raw, path.suffix) if is_compressed(path) else raw
+    except ImportError:
+        raise SourceFailed(
+            f"{path}: reading {path.suffix} needs pyarrow: pip install 'ringpop_py[state]'"
+        ) from None
+
+
+def skip(file: BinaryIO, count: int) -> bool:
+    """Read *count* bytes of *file* and forget them; return whether it had so many."""
+    while count:
+        piece = len(file.read(min(count, SKIP_BYTES)))
+        if not piece:
+            return False
+        count -= piece
+    return True

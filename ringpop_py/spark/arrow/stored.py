@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from ringpop_py.base.errors import BadOperation, BodyError, ConfigError
 from ringpop_py.base.values.arrow import sound
+from ringpop_py.state.rows.fingerprint import fingerprint as fingerprint_of
 from ringpop_py.state.rows.packed import entries_of
 from ringpop_py.state.table.aggregations import NESTING_MAX
 
@@ -216,3 +217,13 @@ def _check_maps(column: pa.Array, name: str) -> None:
     elif pa.types.is_struct(kind):
         for field in column.flatten():
             _check_maps(field, name)
+
+
+def fingerprint(rows: pa.RecordBatch) -> int:
+    """Return a number that depends on all *rows*, but not on their order.
+
+    Raises: as `stored_column`.
+    """
+    names = rows.schema.names
+    columns = [stored_column(rows.column(name), name) for name in names]
+    return fingerprint_of(pa.RecordBatch.from_arrays(columns, names))

@@ -15,8 +15,7 @@ from ringpop_py.spark.keys import column_named, key_type
 from ringpop_py.spark.options import quoted, write_options
 from ringpop_py.spark.pipeline.session import reason_of
 from ringpop_py.spark.pipeline.settings import VALUE_COLUMN
-from ringpop_py.spark.source.kept import check_types
-from ringpop_py.spark.source.operations import check_operations
+from ringpop_py.spark.source.kept import check_operations, check_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

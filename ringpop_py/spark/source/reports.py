@@ -6,8 +6,10 @@ counts are stored with the decision on the job, which the cluster remembers for 
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ringpop_py.base.errors import BadOperation, JobAborted, PartitionUnavailable, RowsRefused
 from ringpop_py.spark.options import Target
@@ -15,7 +17,7 @@ from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.patience import job_client
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ringpop_py.base.address import Address
 
@@ -112,3 +114,42 @@ def write_report(
 def stream_job(query_id: str, batch_id: int) -> str:
     """Return the job of a stream's batch: *batch_id* is ``batchId`` of ``query.lastProgress``."""
     return f"{query_id}/{batch_id}"
+
+
+READ: Final = "read_us"
+COMBINE: Final = "combine_us"
+STAGE: Final = "stage_us"
+"""Waiting for Spark's rows; making changes of them; sending these."""
+
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Counts microseconds by purpose, for one purpose at a time; first for *what*."""
+
+    def __init__(self, what: str, now: Callable[[], float] = time.perf_counter) -> None:
+        self._what = what
+        self._now = now
+        self._since = now()
+        self._seconds: dict[str, float] = {}
+
+    def turn(self, what: str) -> str:
+        """Count for *what* from now on; return the purpose until now."""
+        before, now = self._what, self._now()
+        self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
+        self._what, self._since = what, now
+        return before
+
+    def timed(self, what: str, items: Iterable[T]) -> Iterator[T]:
+        """Yield *items*; count the time until each of them is there for *what*."""
+        before = self.turn(what)
+        for item in items:
+            self.turn(before)
+            yield item
+            before = self.turn(what)
+        self.turn(before)
+
+    def counts(self) -> Counter[str]:
+        """Return the microseconds until now: many tasks may take less than a millisecond."""
+        self.turn(self._what)
+        return Counter({what: round(1e6 * found) for what, found in self._seconds.items()})

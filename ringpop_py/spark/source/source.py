@@ -27,8 +27,7 @@ from pyspark.sql.datasource import DataSource
 from ringpop_py.base.errors import ApplicationError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
-from ringpop_py.spark.source.kept import kept_schemas
-from ringpop_py.spark.source.operations import check_operations
+from ringpop_py.spark.source.kept import check_operations, kept_schemas
 from ringpop_py.spark.source.patience import Patience, job_client, reached
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
 from ringpop_py.spark.source.shuffled import (

@@ -38,14 +38,15 @@ from ringpop_py.base.errors import (
     StoreFull,
 )
 from ringpop_py.spark.arrow.columns import chunks_of
-from ringpop_py.spark.arrow.fingerprint import added, fingerprint
 from ringpop_py.spark.arrow.merging import changes_in
 from ringpop_py.spark.arrow.packing import keyed
+from ringpop_py.spark.arrow.stored import fingerprint
 from ringpop_py.spark.keys import refuse_null_keys
 from ringpop_py.spark.source.kept import keep_types
 from ringpop_py.spark.source.patience import Patience, job_client
-from ringpop_py.spark.source.stopwatch import COMBINE, READ, STAGE, Stopwatch
+from ringpop_py.spark.source.reports import COMBINE, READ, STAGE, Stopwatch
 from ringpop_py.state.placement.keys import hash_text
+from ringpop_py.state.rows.fingerprint import added
 from ringpop_py.state.rows.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.state.table.aggregations import FIELDS
 

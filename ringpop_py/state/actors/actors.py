@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from ringpop_py.base.arguments import checked_callable
 from ringpop_py.base.errors import BadOperation, ConfigError
 from ringpop_py.base.supervision import one_line
-from ringpop_py.state.actors.host import asking
+from ringpop_py.state.actors.host import agenda_of_now, asking
 from ringpop_py.state.actors.mail import mail_of, pack, stored_under
 from ringpop_py.state.actors.mailboxes import Kind
 from ringpop_py.state.requests import MailIds
@@ -33,9 +33,11 @@ from ringpop_py.state.requests import MailIds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.base.arguments import ZonedTime
     from ringpop_py.base.values.operations import OperationId, Value
     from ringpop_py.state.actors.host import ActorHost
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.actors.reminders import Reminder
     from ringpop_py.state.placement.keys import Placing
 
 M = TypeVar("M")
@@ -73,6 +75,48 @@ class Actor(ABC, Generic[M, R]):
         raised, or one with the name of the exception. It may be called again for a message whose
         reply was lost before its effect was saved; so effects elsewhere should be idempotent.
         """
+
+    async def on_reminder(self, reminder: Reminder) -> None:
+        """Act on *reminder*, which is due, as on a message. A class that uses reminders has this.
+
+        If it raises, the state is restored, and the reminder comes again, after 1 to 60 s.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no on_reminder")
+
+    def remind(
+        self,
+        name: str,
+        *,
+        in_s: float | None = None,
+        at: float | ZonedTime | None = None,
+        every_s: float | None = None,
+        message: Value = None,
+    ) -> None:
+        """Have the reminder *name* delivered to `on_reminder`, wherever this actor is then.
+
+        To be called in `receive` or `on_reminder`. It is saved together with what that changes, and
+        not at all if that fails. It replaces one of the same name; there are up to `REMINDERS_MAX`.
+
+        Args:
+            in_s: after so many seconds.
+            at: at this moment: seconds since 1970, or a `datetime` with a time zone. If it has
+                passed, soon.
+            every_s: again and again after so many seconds, 1 or more. What was missed, because
+                nobody owned the actor, comes once.
+            message: any value of a keyspace.
+
+        Raises:
+            ConfigError: if the arguments are not as above, or the class has no `on_reminder`.
+            BadOperation: outside of these methods; if *message* is not a value; if there are too
+                many reminders.
+        """
+        if not _reminds(self):
+            raise ConfigError(f"{type(self).__name__} has no on_reminder: define it")
+        agenda_of_now().remind(name, message, in_s, at, every_s)
+
+    def cancel_reminder(self, name: str) -> bool:
+        """Cancel a reminder; return whether there was one. As `remind`, it is part of a turn."""
+        return agenda_of_now().cancel(name)
 
 
 class _Home(Protocol):
@@ -198,7 +242,7 @@ def make_actors(
         )
     if min(limits) < 1:
         raise ConfigError(f"mailbox_max and actors_max are 1 or more, not {limits}")
-    _check(actor, name)  # here rather than at its first message
+    reminds = _check(actor, name)  # here rather than at its first message
     actors: Actors[M, R] = Actors(name, wiring)
 
     def make(key: str) -> Actor[M, R]:
@@ -207,12 +251,16 @@ def make_actors(
         made.actors = actors
         return made
 
-    wiring.stage.mailboxes.register(Kind(name, make, *limits))
+    wiring.stage.register(Kind(name, make, *limits, reminds))
     return actors
 
 
-def _check(actor: Callable[[], Actor[M, R]], name: str) -> None:
-    """Raise ConfigError if *actor* does not make an actor."""
+def _reminds(actor: Actor[Any, Any]) -> bool:
+    return type(actor).on_reminder is not Actor.on_reminder
+
+
+def _check(actor: Callable[[], Actor[M, R]], name: str) -> bool:
+    """Return whether what *actor* makes has reminders. Raises ConfigError if it is no actor."""
     what = f"class of actors {name!r}"
     checked_callable(actor, what)
     try:
@@ -226,3 +274,4 @@ def _check(actor: Callable[[], Actor[M, R]], name: str) -> None:
         pack(made.state)
     except BadOperation as error:
         raise ConfigError(f"{what}: its default state is not a value: {error}") from None
+    return _reminds(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ import trio
 from ringpop_py.base.errors import (
     ActorBusy,
     BadOperation,
+    ConfigError,
     KeyspaceError,
     PartitionUnavailable,
     RingpopError,
@@ -26,7 +28,7 @@ from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.route.errand import MICROSECONDS
-from ringpop_py.state.actors.mail import ASKERS_MAX, MailAnswered, MailOf, pack
+from ringpop_py.state.actors.mail import ASKERS_MAX, Mail, MailAnswered, MailOf, pack
 from ringpop_py.state.actors.mailboxes import (
     SAVE,
     ActorMessage,
@@ -35,16 +37,23 @@ from ringpop_py.state.actors.mailboxes import (
     Ran,
     Read,
     RunMessage,
-    Save,
     Seat,
 )
+from ringpop_py.state.actors.reminders import (
+    ActorDueTimes,
+    Agenda,
+    Rounds,
+    reminder_of,
+    without,
+)
 from ringpop_py.state.placement.table import to_rows
-from ringpop_py.state.requests import all_of
+from ringpop_py.state.requests import MailIds, all_of
 from ringpop_py.state.shares.rescale_events import Lost
 
 if TYPE_CHECKING:
     from ringpop_py.base.metering import Operations
-    from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.actors.mailboxes import Kind, Work
+    from ringpop_py.state.actors.reminders import WakeTimes
     from ringpop_py.state.shares.dispatcher import MemberRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleEvent
@@ -56,10 +65,11 @@ TELLS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _AtWork:
-    """What an actor does: its *message*, and the *task* in which it receives it."""
+    """What an actor does: its *message*, the *task* in which it receives it, and its reminders."""
 
     message: ActorMessage
     task: trio.lowlevel.Task
+    agenda: Agenda
 
 
 _AT_WORK: Final = ContextVar[_AtWork | None]("at_work", default=None)
@@ -72,6 +82,7 @@ class ActorHost:
         deliveries: brings messages from this node to actors anywhere.
         tells_count: messages from this node to actors that have not arrived yet.
         operations: what this node has served, of all kinds.
+        reminders: how many turns with reminders were done here, and how many have failed.
     """
 
     def __init__(self, host: Host, spawn: Spawn, ask: Ask, operations: Operations) -> None:
@@ -81,6 +92,11 @@ class ActorHost:
         self._spawn = spawn
         self.mailboxes = Mailboxes()
         self.tells_count = 0
+        self.reminders = Counter[str]()
+        self._rounds = Rounds()
+        self._look_now: trio.Event | None = None  # None until there is a class of actors
+        self._ids = MailIds()
+        self._here = {event.partition for event in host.already()}
         host.events.watch(self._rescaled)
 
     @property
@@ -90,22 +106,9 @@ class ActorHost:
 
     async def take(self, mail: Mail) -> MailAnswered | PartResult:
         """Return the actor's answer, or why it was not asked, or where it is; count the message."""
-        tally, began_at, answered = self.operations.message, trio.current_time(), trio.Event()
-        message = ActorMessage(mail, answered)
-        try:
-            seat = self.mailboxes.receive(message)
-            if seat is not None:
-                self._spawn(self._work, seat)
-        except KeyspaceError as error:
-            if error.settles:  # otherwise it is brought again, or given up by its sender
-                tally.fail(error)
-            return error
-        try:
-            await answered.wait()
-        finally:
-            message.abandoned = True
-        answer = message.answer
-        assert answer is not None
+        tally, began_at = self.operations.message, trio.current_time()
+        message = ActorMessage(mail, trio.Event())
+        answer = await self._hand_in(message)
         if isinstance(answer, MailAnswered):
             if message.failure is not None:
                 tally.fail(message.failure)
@@ -119,6 +122,20 @@ class ActorHost:
             tally.seconds.observe(trio.current_time() - began_at)
         return answer
 
+    async def _hand_in(self, message: ActorMessage) -> MailAnswered | PartResult:
+        try:
+            seat = self.mailboxes.receive(message)
+            if seat is not None:
+                self._spawn(self._work, seat)
+        except KeyspaceError as error:  # mostly, it is brought again, or given up by its sender
+            return error
+        try:
+            await message.answered.wait()
+        finally:
+            message.abandoned = True
+        assert message.answer is not None
+        return message.answer
+
     def may_leave(self, partition: int) -> bool:
         """See `Mailboxes.may_leave`."""
         return self.mailboxes.may_leave(partition, _now_us())
@@ -129,7 +146,9 @@ class ActorHost:
 
     def _rescaled(self, event: RescaleEvent) -> None:
         if not isinstance(event, Lost):
+            self._here.add(event.partition)
             return
+        self._here.discard(event.partition)
         row = self._host.table[event.partition]
         why: PartResult = PartitionUnavailable(f"partition {event.partition} has left this node")
         if self._host.destination(event.partition) == row.owner:
@@ -145,8 +164,7 @@ class ActorHost:
                     continue
                 while not isinstance(duty, AnswerMail):
                     try:
-                        work = _run(seat, duty) if isinstance(duty, RunMessage) else self._ask(duty)
-                        result = await work
+                        result = await self._carry_out(seat, duty)
                     except KeyspaceError as error:
                         result = error
                     duty = boxes.done(seat, result)
@@ -155,7 +173,9 @@ class ActorHost:
             _answer(boxes.cancelled(seat))
             raise
 
-    async def _ask(self, duty: Read | Save) -> object:
+    async def _carry_out(self, seat: Seat, duty: Work) -> object:
+        if isinstance(duty, RunMessage):
+            return await self._run(seat, duty.message)
         mail = duty.message.mail
         found: list[Any]
         if isinstance(duty, Read):
@@ -166,6 +186,114 @@ class ActorHost:
             found = await self._host.apply([(mail.partition, [write])], counts=False)
         (part,) = found
         return part if isinstance(part, PartResult) else part[0]
+
+    async def _run(self, seat: Seat, message: ActorMessage) -> object:
+        mail = message.mail
+        agenda = self._agenda(seat, message)
+        _AT_WORK.set(_AtWork(message, trio.lowlevel.current_task(), agenda))
+        try:
+            actor = seat.awake()
+            value = await _received(actor, seat, message)
+        except BaseException as error:
+            if not is_fault(error, trio.Cancelled):
+                raise
+            if not isinstance(error, RingpopError):
+                log.exception("an actor failed", actor=mail.stored_under)
+            message.failure = error
+            return MailAnswered.of_error(error)
+        finally:
+            agenda.close()
+        what = "state"
+        try:
+            state = pack(actor.state)
+            what = "reply"
+            reply = pack(value)
+        except BadOperation as error:
+            text = f"the {what} of the actor {mail.stored_under} is not a value: {error}"
+            log.error("an actor failed", actor=mail.stored_under, text=text)  # noqa: TRY400 - it says where
+            raise BadOperation(text) from None
+        return Ran(actor.state, state, reply, agenda.armed)
+
+    # Reminders.
+
+    def register(self, kind: Kind) -> None:
+        """Register a class of actors. Raises ConfigError, too, if there can be no reminders."""
+        definition = self._host.definition
+        durable = definition.mode == "durable"
+        if kind.reminds and not durable:
+            raise ConfigError(
+                f"{kind.name} has on_reminder, and reminders need a log: open keyspace "
+                f"{definition.name!r} with mode='durable', and nodes with a store"
+            )
+        self.mailboxes.register(kind)
+        if durable and self._look_now is None:
+            self._look_now = trio.Event()
+            self._spawn(self._look)
+
+    def armed(self) -> list[tuple[int, WakeTimes]]:
+        """Return the partitions here whose actors have reminders, and when these are due."""
+        found = ((number, self._wakes(number)) for number in sorted(self._here))
+        return [(number, wakes) for number, wakes in found if wakes]
+
+    def reminders_overdue_s(self) -> float:
+        """Return for how many seconds the oldest reminder here has been due; 0 if none is."""
+        return max((wakes.overdue_s() for _, wakes in self.armed()), default=0.0)
+
+    def _agenda(self, seat: Seat, message: ActorMessage) -> Agenda:
+        assert seat.record is not None
+        armed, wakes = seat.record.reminders, self._wakes(seat.partition)
+        if wakes is None:
+            if seat.kind.reminds:
+                raise PartitionUnavailable(f"partition {seat.partition} is about to leave")
+            return Agenda(armed, 0)
+        if message.turn is not None and message.due_ms is not None:
+            armed = without(armed, message.turn, message.due_ms)
+        return Agenda(armed, wakes.clocks()[0])
+
+    def _wakes(self, partition: int) -> WakeTimes | None:
+        held = self._host.served(partition)
+        due = None if held is None else held.state.due
+        return due.wakes if isinstance(due, ActorDueTimes) else None
+
+    async def _look(self) -> None:
+        """Wake the actors here that have a reminder due, until cancelled."""
+        rounds = self._rounds
+        while True:
+            self._look_now = trio.Event()
+            there = self.armed()
+            for actor in rounds.begin(there):
+                self._spawn(self._wake, *actor)
+            with trio.move_on_after(rounds.wait_s(there)):
+                await self._look_now.wait()
+
+    async def _wake(self, partition: int, stored: str) -> None:
+        try:
+            wakes = self._wakes(partition)
+            if wakes is not None and not await self._remind(partition, stored, wakes.clocks()[1]):
+                wakes.postpone(stored)  # the next owner, if it has gone, begins anew
+        finally:
+            if self._rounds.ended((partition, stored)) and self._look_now is not None:
+                self._look_now.set()
+
+    async def _remind(self, partition: int, stored: str, due_ms: int) -> bool:
+        """Deliver the reminders of an actor that are due; return whether all turns are done."""
+        kind, _, key = stored.partition("/")
+        home, after, failed = self._host, None, False
+        while True:
+            to = home.definition.name, home.generation, partition, kind, key
+            mail = Mail(*to, *self._ids.next(""), b"")
+            message = ActorMessage(mail, trio.Event(), due_ms=due_ms, turn=after)
+            answer = await self._hand_in(message)
+            if not isinstance(answer, MailAnswered):
+                return False
+            if message.turn is None:
+                return after is not None and not failed
+            after = message.turn
+            failed = failed or answer.error is not None
+            self.reminders["done" if answer.error is None else "failed"] += 1
+            if answer.error is not None:
+                text = f"reminder {after[1]!r}: {': '.join(answer.error)}"
+                log.warning("reminder-failed", actor=stored, text=text)
 
 
 def _now_us() -> int:
@@ -200,33 +328,23 @@ def asking(mail: Mail) -> Iterator[Mail]:
         asker.waits_for = ""
 
 
-async def _run(seat: Seat, duty: RunMessage) -> object:
-    mail = duty.message.mail
-    _AT_WORK.set(_AtWork(duty.message, trio.lowlevel.current_task()))
-    try:
-        actor = seat.awake()
-        value = await _awaitable(actor.receive(decode_value("msgpack", mail.message)), mail.kind)
-    except BaseException as error:
-        if not is_fault(error, trio.Cancelled):
-            raise
-        if not isinstance(error, RingpopError):
-            log.exception("an actor failed", actor=mail.stored_under)
-        duty.message.failure = error
-        return MailAnswered.of_error(error)
-    what = "state"
-    try:
-        state = pack(actor.state)
-        what = "reply"
-        return Ran(actor.state, state, pack(value))
-    except BadOperation as error:
-        text = f"the {what} of the actor {mail.stored_under} is not a value: {error}"
-        log.error("an actor failed", actor=mail.stored_under, text=text)  # noqa: TRY400 - it says where
-        raise BadOperation(text) from None
+def agenda_of_now() -> Agenda:
+    """Return the reminders of the actor in whose turn this is called. Raises BadOperation."""
+    at_work = _AT_WORK.get()
+    if at_work is None or at_work.agenda.closed:
+        raise BadOperation("reminders are armed and cancelled only in a turn of their actor")
+    return at_work.agenda
 
 
-def _awaitable(received: Any, kind: str) -> Awaitable[Any]:  # noqa: ANN401 - of the application
+def _received(actor: Any, seat: Seat, message: ActorMessage) -> Awaitable[Any]:  # noqa: ANN401 - of the application
+    assert seat.record is not None
+    if message.turn is None:
+        method, given = "receive", decode_value("msgpack", message.mail.message)
+    else:
+        method, given = "on_reminder", reminder_of(seat.record.reminders, message.turn)
+    received = getattr(actor, method)(given)
     if not inspect.isawaitable(received):
-        raise TypeError(f"receive of {kind} is not `async def`")
+        raise TypeError(f"{method} of {seat.kind.name} is not `async def`")
     return received
 
 

@@ -36,6 +36,14 @@ from ringpop_py.base.values.operations import ACTOR_VERSION, OperationId
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.state.actors.mail import MailAnswered, pack
+from ringpop_py.state.actors.reminders import (
+    Reminders,
+    Turn,
+    instant_before,
+    next_turn,
+    reminders_in,
+)
+from ringpop_py.state.table.aggregations import Expiring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,17 +63,18 @@ HOLD_US: Final = 300_000
 """The microseconds after a node has asked for a partition in which its actors begin no message."""
 FINISH_US_MAX: Final = 5_000_000
 """The most microseconds that a partition, asked for repeatedly, waits for actors at work."""
+NOTHING_DUE: Final = MailAnswered(pack(None))
 
 
 def register_saving(aggregations: Aggregations) -> None:
     """Register the aggregation `SAVE`."""
 
-    def save(there: Value | Absent, record: Value) -> Value:
+    def save(there: Value | Absent, record: Value) -> Expiring:
         assert isinstance(record, dict), "only this module writes it"
         version = there.get(ACTOR_VERSION) if isinstance(there, dict) else 0
         if record.get(ACTOR_VERSION) != (version + 1 if isinstance(version, int) else 1):
             raise ConditionFailed("the actor has gone on elsewhere")
-        return record
+        return Expiring(record, instant_before(reminders_in(record)))
 
     aggregations.register_own(SAVE, save)
 
@@ -77,6 +86,7 @@ class Record:
     Attributes:
         packed: the record as stored; None before the first save.
         digests: of the messages that *replies* belong to, if their callers chose the ids.
+        reminders: those that are not over.
         state: packed; before the first save the default of the class, once that was needed.
     """
 
@@ -85,6 +95,7 @@ class Record:
     state: bytes | None = None
     replies: dict[OperationId, bytes] = field(default_factory=dict)
     digests: dict[OperationId, bytes] = field(default_factory=dict)
+    reminders: Reminders = field(default_factory=dict)
 
     @classmethod
     def of(cls, packed: bytes | None) -> Record:
@@ -97,8 +108,9 @@ class Record:
                 OperationId(source, number): reply for source, number, reply in value["replies"]
             }
             digests = dict(zip(replies, value.get("digests", ()), strict=False))
-            return cls(packed, value[ACTOR_VERSION], pack(value["state"]), replies, digests)
-        except (BodyError, TypeError, KeyError, ValueError) as error:
+            version, state = value[ACTOR_VERSION], pack(value["state"])
+            return cls(packed, version, state, replies, digests, reminders_in(value))
+        except (BodyError, TypeError, KeyError, ValueError, AttributeError) as error:
             raise StateDamaged(
                 "the key of the actor holds something other than an actor's record"
             ) from error
@@ -114,35 +126,42 @@ class Record:
         reply = self.replies.get(mail.id)
         return None if reply is None else MailAnswered(reply)
 
-    def followed_by(self, ran: Ran, mail: Mail) -> tuple[Record, Value]:
-        """Return the record after a message, and the value to save."""
-        replies = {**self.replies, mail.id: ran.reply}
+    def followed_by(self, ran: Ran, mail: Mail | None) -> tuple[Record, Value]:
+        """Return the record after *mail*, or after a reminder, and the value to save."""
+        replies = {**self.replies, **({} if mail is None else {mail.id: ran.reply})}
         size = sum(map(len, replies.values()))  # the newest reply stays, however large it is
         while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
             size -= len(replies.pop(next(iter(replies))))
-        digests = {**self.digests, mail.id: mail.digest}
+        digests = {**self.digests, **({} if mail is None else {mail.id: mail.digest})}
         digests = {known: digests.get(known, b"") for known in replies}
         rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
         value = {ACTOR_VERSION: self.version + 1, "state": ran.state, "replies": rows}
         if any(digests.values()):  # mostly, callers do not choose ids
             value["digests"] = list(digests.values())
+        if ran.reminders:
+            value["reminders"] = {name: list(armed) for name, armed in ran.reminders.items()}
         saved = encode_value("msgpack", value)
-        return Record(saved, self.version + 1, ran.packed, replies, digests), value
+        after = Record(saved, self.version + 1, ran.packed, replies, digests, ran.reminders)
+        return after, value
 
 
 @dataclass(slots=True, eq=False)
 class ActorMessage:
-    """A message to an actor.
+    """A message to an actor, or the occasion to deliver its next reminder.
 
     Attributes:
         answered: the driver's, to wake the caller when *answer* is set.
         waits_for: the actor that is asked for the sake of this message; empty if none is.
         abandoned: the caller no longer waits: the message is skipped if it has not begun.
         failure: what the actor has raised.
+        due_ms: until when the reminder is due; None if this is a message.
+        turn: the reminder to deliver: before it has begun, the one after this; None if none is due.
     """
 
     mail: Mail
     answered: Any
+    due_ms: int | None = None
+    turn: Turn | None = None
     waits_for: str = ""
     abandoned: bool = False
     answer: MailAnswered | PartResult | None = None
@@ -168,6 +187,7 @@ class Ran(NamedTuple):
     state: Value
     packed: bytes
     reply: bytes
+    reminders: Reminders
 
 
 class Save(NamedTuple):
@@ -200,12 +220,14 @@ class Kind:
         make: returns a new actor with that key and the default state of its class.
         mailbox_max: the most messages that wait for one actor; more are refused.
         actors_max: the most actors in memory; the one that was idle longest goes first.
+        reminds: whether they have a method for reminders.
     """
 
     name: str
     make: Callable[[str], Any]
     mailbox_max: int
     actors_max: int
+    reminds: bool = False
     seats: OrderedDict[str, Seat] = field(default_factory=OrderedDict, repr=False)
 
 
@@ -416,7 +438,10 @@ def _refuse_circle(mail: Mail, at_work: ActorMessage) -> None:
 
 def _run(seat: Seat, record: Record, message: ActorMessage) -> RunMessage | AnswerMail:
     """Run *message*, unless its answer is known, or the actor has gone meanwhile."""
-    answer = record.answer_to(message.mail) or seat.gone
+    answer: MailAnswered | PartResult | None = record.answer_to(message.mail) or seat.gone
+    if answer is None and message.due_ms is not None:
+        message.turn = next_turn(record.reminders, message.turn, message.due_ms)
+        answer = NOTHING_DUE if message.turn is None else None
     return RunMessage(message) if answer is None else AnswerMail([message], answer)
 
 
@@ -430,8 +455,9 @@ def _after(seat: Seat, duty: Work, result: Any) -> Work | AnswerMail:  # noqa: A
             if isinstance(result, MailAnswered):
                 seat.actor = None  # it is made again, as saved
                 return Read(message, result)  # the error, too, may follow from what is outdated
-            if result.packed != seat.record.state:
-                after = seat.record.followed_by(result, message.mail)
+            if (result.packed, result.reminders) != (seat.record.state, seat.record.reminders):
+                mail = message.mail if message.due_ms is None else None
+                after = seat.record.followed_by(result, mail)
                 return Save(message, result.reply, *after)
             # No write is needed, but another owner may have gone on.
             return Read(message, MailAnswered(result.reply))

@@ -376,8 +376,8 @@ class Keyspace:
         """Return an async iterator of the changes of keys with *prefix*, or of *key* (`KeyChange`).
 
         For each key, every committed change comes, in order; of changes that were written together,
-        the last. It follows partitions as they move, and waits while nobody serves one. It is for
-        durable keyspaces; a change costs nothing more than a question while none watch.
+        the last. It follows partitions as they move, and waits while nobody serves one. Only
+        durable keyspaces can be watched.
 
         Args:
             after: go on after this position of an earlier watch, or its text; by default with the

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.table.due import DueClock
 
-ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces", "/admin/leaders")
+ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces", "/admin/leaders", "/admin/ticks")
 """The prefixes of the endpoints that are served once keyspaces are loaded."""
 
 

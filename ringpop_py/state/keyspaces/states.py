@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ringpop_py.base.values.packed import make_packer
 from ringpop_py.state.actors.mailboxes import register_saving
+from ringpop_py.state.actors.reminders import ActorDueTimes
 from ringpop_py.state.memory.direct import DirectState
 from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.memory.versioned import HybridClock
@@ -16,7 +17,7 @@ from ringpop_py.state.table.due import DueTimes, register_expiry
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.table.joins import LAST_WRITER_WINS
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import RecentChanges, WatchCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ class States:
     Attributes:
         aggregations: the operations that can change keys.
         expired: how many keys have expired in partitions that were served here, by keyspace.
+        watches: what watchers had from these, by keyspace.
         make_entries: makes the container of a durable partition's entries; in memory by default.
     """
 
@@ -46,12 +48,14 @@ class States:
         register_saving(self.aggregations)
         self.make_entries: Callable[[], Entries] = MemoryEntries
         self._wall, self.expired = clock, Counter[str]()
+        self.watches = defaultdict[str, WatchCounts](WatchCounts)
         self._clock = HybridClock(name)
         self._pack = make_packer()
 
     def keyed(self, definition: Definition) -> KeyedState:
         """Return the state of a partition of a durable keyspace."""
-        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        keys_max = definition.max_keys_per_partition
+        due = ActorDueTimes(self._wall, expired=self.expired, name=definition.name)
         entries = self.make_entries()
         return KeyedState(
             self._pack,
@@ -59,12 +63,13 @@ class States:
             keys_max=keys_max,
             entries=entries,
             due=due,
-            changes=RecentChanges(),
+            changes=RecentChanges(self.watches[definition.name]),
         )
 
     def direct(self, definition: Definition) -> DirectState:
         """Return the state of a partition of a keyspace in this process alone."""
-        keys_max, due = definition.max_keys_per_partition, self._due(definition)
+        keys_max = definition.max_keys_per_partition
+        due = ActorDueTimes(self._wall, expired=self.expired, name=definition.name)
         return DirectState(self._pack, self.aggregations, due, keys_max=keys_max)
 
     def mergeable(self, definition: Definition) -> MergeableState:
@@ -75,8 +80,5 @@ class States:
                 f"keys of keyspace {definition.name!r} cannot expire: its copies are merged by"
                 f" {merge!r}, and only {LAST_WRITER_WINS!r} tells which instant is the later one"
             )
-        due = self._due(definition, refusal)
+        due = DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)
         return MergeableState(self._clock, self._pack, self.aggregations, due, keys_max=keys_max)
-
-    def _due(self, definition: Definition, refusal: str = "") -> DueTimes:
-        return DueTimes(self._wall, refusal, expired=self.expired, name=definition.name)

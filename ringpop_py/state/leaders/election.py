@@ -223,7 +223,7 @@ class Election:
             self._role, self._due_at, self._looks = _Role.RELEASING, now, self._open is not None
             if self._open is None:
                 assert self._mine is not None
-                self._open = SwapRecord(self._mine, self._mine.released())
+                self._open = SwapRecord(self._mine, self._freed(self._mine))
 
     def _consider(self, record: LeaderRecord | None, now: float, *, is_gone: bool) -> None:
         assert self._still_at is not None
@@ -235,13 +235,24 @@ class Election:
                 self._due_at = min(now + record.ttl_s / LOOKS, free_at)
                 self._watches = True
                 return
-        wall_s = now + me.wall_offset_s
-        term = max(me.above, record.term if record is not None else 0) + 1
-        after = LeaderRecord(
-            term, me.holder, me.nonce, me.is_member, me.ttl_s, since=wall_s, beat_at=wall_s
-        )
+        after = self._taken(record, now)
+        if isinstance(after, float):
+            self._due_at = after
+            return
         self._role, self._open = _Role.TAKING, SwapRecord(record, after)
         self._looks, self._not_before, self._due_at = False, self._asked_at, now
+
+    def _taken(self, record: LeaderRecord | None, now: float) -> LeaderRecord | float:
+        """Return *record*, which nobody holds, as it is once taken; or when to look again."""
+        me, wall_s = self._me, now + self._me.wall_offset_s
+        term = max(me.above, record.term if record is not None else 0) + 1
+        return LeaderRecord(
+            term, me.holder, me.nonce, me.is_member, me.ttl_s, since=wall_s, beat_at=wall_s
+        )
+
+    def _freed(self, record: LeaderRecord) -> LeaderRecord:
+        """Return *record* as it is once released."""
+        return record.released()
 
     def _settle(self, now: float) -> None:
         assert self._open is not None
@@ -260,7 +271,7 @@ class Election:
             self._role = _Role.OVER
         else:
             self._open, self._looks, self._due_at = (
-                SwapRecord(record, record.released()),
+                SwapRecord(record, self._freed(record)),
                 False,
                 now,
             )

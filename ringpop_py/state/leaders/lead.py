@@ -10,7 +10,6 @@ import anyio
 
 from ringpop_py.base.errors import LeadershipLost, RingpopError
 from ringpop_py.state.leaders.election import (
-    Election,
     ElectionOver,
     ReadRecord,
     SwapRecord,
@@ -22,7 +21,7 @@ from ringpop_py.state.leaders.election import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ringpop_py.state.leaders.election import Candidate, Effect
+    from ringpop_py.state.leaders.election import Effect, Election
     from ringpop_py.state.leaders.record import LeaderRecord
 
 RELEASE_S: Final = 2.0
@@ -74,18 +73,23 @@ def is_final(error: RingpopError) -> bool:
 
 
 @asynccontextmanager
-async def leading(name: str, me: Candidate, records: Records) -> AsyncIterator[Lead]:
-    """Wait until *me* holds the name; then run the block, which is cancelled when that ends.
+async def leading(
+    name: str, election: Election, records: Records, *, is_patient: bool = False
+) -> AsyncIterator[Lead]:
+    """Wait until the name is held; then run the block, which is cancelled when that ends.
+
+    Args:
+        is_patient: whether the end of the block waits until the release has taken effect.
 
     Raises:
         LeadershipLost: the name was lost before the block has ended.
         RingpopError: the records cannot be used.
     """
-    holder = _Holder(name, Election(me), records)
+    holder = _Holder(name, election, records)
     failure: Exception | None = None
     try:
         await holder.until(TermGained)
-        lead = Lead(name, holder.election, anyio.current_time)
+        lead = Lead(name, election, anyio.current_time)
         async with anyio.create_task_group() as group:
             with anyio.CancelScope() as block:
                 group.start_soon(holder.keep, lead, block)
@@ -94,6 +98,8 @@ async def leading(name: str, me: Candidate, records: Records) -> AsyncIterator[L
                 except Exception as error:  # noqa: BLE001 - raised below: not in a group
                     failure = error
             group.cancel_scope.cancel()
+        if is_patient:
+            await holder.release()
     finally:
         with anyio.move_on_after(RELEASE_S, shield=True):
             await holder.release()

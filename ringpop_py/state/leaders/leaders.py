@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import trio
 
 from ringpop_py.base.errors import ConditionFailed, ConfigError, KeyspaceUnknown
 from ringpop_py.base.logs import log
 from ringpop_py.member.swim.member import Status
-from ringpop_py.state.leaders.election import Candidate, SwapRecord
+from ringpop_py.state.leaders.election import Candidate, Election, SwapRecord
 from ringpop_py.state.leaders.lead import leading
 from ringpop_py.state.leaders.record import (
     KEYSPACE,
@@ -26,8 +27,10 @@ from ringpop_py.state.leaders.record import (
 from ringpop_py.state.placement.definition import Definition
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
+    from ringpop_py.base.values.operations import Value
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.keyspaces.registry import Keyspaces
     from ringpop_py.state.leaders.lead import Lead
@@ -73,20 +76,37 @@ class LeaderShown(NamedTuple):
 
 
 class Leaders:
-    """The records of a cluster's leaders, as one node reads and changes them."""
+    """The records of a cluster's leaders, as one node reads and changes them.
+
+    Attributes:
+        keyspace: the name of the cluster's own keyspace in which they are.
+    """
+
+    keyspace: ClassVar[str] = KEYSPACE
 
     def __init__(self, node: Surroundings) -> None:
         self._node = node
 
+    def _record_in(self, value: Value, name: str) -> LeaderRecord | None:
+        return record_in(value, name)
+
+    def _check(self, before: LeaderRecord | None, after: LeaderRecord) -> None:
+        check_step(before, after)
+
+    def _tell(self, name: str, before: LeaderRecord | None, after: LeaderRecord) -> None:
+        if before is None or after.term != before.term:
+            log.info("leader-elected", leader=name, holder=after.holder, term=after.term)
+
     async def read(self, name: str, timeout_s: float) -> tuple[LeaderRecord | None, bool]:
         """See `Records`. Raises ConfigError, if this node has no store, and KeyspaceError."""
-        record = record_in(await (await self._keyspace()).get(name, timeout_s=timeout_s), name)
-        return record, self._is_gone(record)
+        keyspace = await self._keyspace()
+        record = self._record_in(await keyspace.get(name, timeout_s=timeout_s), name)
+        return record, self.is_gone(record)
 
     async def swap(self, name: str, swap: SwapRecord, timeout_s: float) -> bool:
         """See `Records`. Raises BadOperation for a step that is not allowed, too."""
         before, after = swap.before, swap.after
-        check_step(before, after)
+        self._check(before, after)
         argument = {"new": after.as_value()}
         if before is not None:
             argument["expected"] = before.as_value()
@@ -95,30 +115,32 @@ class Leaders:
             await keyspace.update(name, "compare_and_set", argument, timeout_s=timeout_s)
         except ConditionFailed:
             return False
-        if before is None or after.term != before.term:
-            log.info("leader-elected", leader=name, holder=after.holder, term=after.term)
+        self._tell(name, before, after)
         return True
 
     async def gone(self, record: LeaderRecord | None) -> None:
         """See `Records`."""
-        while not self._is_gone(record):
+        while not self.is_gone(record):
             await self._node.next_change()
 
     async def all(self) -> list[LeaderShown]:
         """Return all leaders, by name. Raises ConfigError, KeyspaceError."""
         now, found = time.time(), []
-        self._node.keyspaces.durable(KEYSPACE)  # raises ConfigError without a store
-        try:
-            keyspace = await self._node.keyspaces.get(KEYSPACE)
-        except KeyspaceUnknown:
-            return []
-        async for name, value in keyspace.scan():
-            record = record_in(value, name)
-            assert record is not None
+        async for name, record in self.records():
             age_s = max(now - record.beat_at, 0.0)  # as far as the clocks agree
             shown = name, record.holder, record.term, record.since, age_s
-            found.append(LeaderShown(*shown, self._is_gone(record)))
+            found.append(LeaderShown(*shown, self.is_gone(record)))
         return found
+
+    async def records(self) -> AsyncIterator[tuple[str, LeaderRecord]]:
+        """Yield all records, by name. Raises ConfigError, KeyspaceError."""
+        self._node.keyspaces.durable(self.keyspace)  # raises ConfigError without a store
+        with suppress(KeyspaceUnknown):
+            keyspace = await self._node.keyspaces.get(self.keyspace)
+            async for name, value in keyspace.scan():
+                record = self._record_in(value, name)
+                assert record is not None
+                yield name, record
 
     async def take_away(self, name: str, timeout_s: float) -> LeaderRecord:
         """Release *name* in its holder's place, and return the record before.
@@ -137,13 +159,14 @@ class Leaders:
                 return record
 
     async def _keyspace(self) -> Keyspace:
-        keyspaces = self._node.keyspaces
-        if (share := keyspaces.shares.get(KEYSPACE)) is not None:
-            keyspaces.durable(KEYSPACE)  # raises ConfigError without a store
+        keyspaces, name = self._node.keyspaces, self.keyspace
+        if (share := keyspaces.shares.get(name)) is not None:
+            keyspaces.durable(name)  # raises ConfigError without a store
             return share.keyspace
-        return await keyspaces.open(Definition(name=KEYSPACE, partitions=PARTITIONS), is_own=True)
+        return await keyspaces.open(Definition(name=name, partitions=PARTITIONS), is_own=True)
 
-    def _is_gone(self, record: LeaderRecord | None) -> bool:
+    def is_gone(self, record: LeaderRecord | None) -> bool:
+        """Return whether the holder in *record* is a member that is gone."""
         # Before the join this node knows no other member.
         if record is None or not record.is_member or not record.holder or not self._node.ready:
             return False
@@ -167,4 +190,4 @@ def lead_at(
         above=checked_above(above),
         wall_offset_s=time.time() - trio.current_time(),
     )
-    return leading(checked_name(name), me, Leaders(node))
+    return leading(checked_name(name), Election(me), Leaders(node))

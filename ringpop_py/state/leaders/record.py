@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from ringpop_py.base.arguments import checked_seconds, sendable_text
 from ringpop_py.base.errors import BadOperation, ConfigError
@@ -52,11 +52,11 @@ class LeaderRecord(Named, frozen=True):
     beat_at: float
     beat: Natural = 0
 
-    def beaten(self, wall_s: float) -> LeaderRecord:
+    def beaten(self, wall_s: float) -> Self:
         """Return the record after the next beat."""
         return replace(self, beat=self.beat + 1, beat_at=wall_s)
 
-    def released(self) -> LeaderRecord:
+    def released(self) -> Self:
         """Return the record without its holder."""
         return replace(self, holder="", nonce="")
 
@@ -86,12 +86,12 @@ def check_step(before: LeaderRecord | None, after: LeaderRecord) -> None:
         raise BadOperation(f"term {after.term} with holder {after.holder!r} cannot follow {before}")
 
 
-def checked_name(name: str) -> str:
+def checked_name(name: str, what: str = "the name of a leader") -> str:
     """Return *name*. Raises ConfigError if no leader can be called that."""
-    text = sendable_text(name, "the name of a leader")
+    text = sendable_text(name, what)
     if not 0 < len(text) <= NAME_CHARACTERS_MAX or not text.isprintable():
         raise ConfigError(
-            f"the name of a leader is 1 to {NAME_CHARACTERS_MAX} printable characters, not {name!r}"
+            f"{what} is 1 to {NAME_CHARACTERS_MAX} printable characters, not {name!r}"
         )
     return text
 

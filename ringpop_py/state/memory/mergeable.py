@@ -8,7 +8,7 @@ greater is kept.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import BodyError
@@ -21,11 +21,10 @@ from ringpop_py.state.memory.versioned import (
     entries_from_rows,
     row_bytes,
 )
-from ringpop_py.state.table.bodies import records_in_ids
 from ringpop_py.state.table.due import have_instants
 from ringpop_py.state.table.joins import join_of
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_py.state.table.sessions import WINDOW, Session, are_digests, records_in
+from ringpop_py.state.table.sessions import WINDOW, Session, are_digests, record_of, records_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.copies.log import CopyLog
     from ringpop_py.state.memory.versioned import Entry
     from ringpop_py.state.table.aggregations import Aggregations
+    from ringpop_py.state.table.bodies import Ids
     from ringpop_py.state.table.due import DueTimes
     from ringpop_py.state.table.joins import Pack, Rule
 
@@ -96,7 +96,7 @@ class MergeableState:
             self.versions.now_ms = now_ms
             self.keyed.apply(body)
             if self.log is not None:
-                records = records_in_ids(body.ids)
+                records = _records_in(body.ids)
                 self.log.note([*body.changed, *body.deleted], body.ids, records, body.offsets)
         return outcomes
 
@@ -177,6 +177,16 @@ class MergeableState:
                 for record in records_in(digests)
             ]
             self.log.note(changed, dict(content.sessions), records, offsets)
+
+
+def _records_in(ids: dict[str, Ids]) -> list[tuple[str, bytes]]:
+    """Return the records with digests among the *ids* of a group, each with its source."""
+    return [
+        (source, record_of(sequence, digest))
+        for source, some in ids.items()
+        for sequence, digest in pairwise(some)
+        if isinstance(sequence, int) and isinstance(digest, bytes)
+    ]
 
 
 def _session_row(source: str, session: Session) -> list[Any]:

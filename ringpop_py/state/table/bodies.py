@@ -7,7 +7,6 @@ by the digest of that write if it has one, or by what says that it was refused (
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ringpop_py.base.errors import OperationTooOld, StateDamaged
@@ -123,16 +122,6 @@ def parts_of(body: object, *, mergeable: bool = False) -> ReadBody:
         ):
             return ReadBody(changed, deleted, ids, offsets)
     raise StateDamaged("a record of the log is not the body of a group of writes")
-
-
-def records_in_ids(ids: dict[str, Ids]) -> list[tuple[str, bytes]]:
-    """Return the records with digests among the *ids* of a group, each with its source."""
-    return [
-        (source, record_of(sequence, digest))
-        for source, some in ids.items()
-        for sequence, digest in pairwise(some)
-        if isinstance(sequence, int) and isinstance(digest, bytes)
-    ]
 
 
 def session_after(session: Session | None, ids: Ids) -> Session:

@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ringpop_py.base.arguments import DELAY_S_MAX
 from ringpop_py.base.errors import BadOperation
 from ringpop_py.state.table.aggregations import ABSENT, Expiring
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 MARK: Final = b"\xc1"
 """The first byte of a value with an instant. It begins no value of msgpack, and never will."""
 INSTANT_BYTES: Final = 1 + 8
+WAKES: Final = 1 << 63
+"""Added to an instant at which the key does not expire: its owner has something to do then."""
 EXPIRING: Final = "expiring"
 """The operation that makes another one, after which the key has an instant. Its argument is a list:
 the other's name and argument, and the instant in milliseconds: from now on, or since 1970."""
@@ -33,7 +36,7 @@ PERSIST: Final = "persist"
 """The operation that takes a key's instant away, and keeps its value."""
 PIECE_KEYS: Final = 1_000
 """The most keys that expire by one entry of the log: the requests between two wait for one."""
-EXPIRES_S_MAX: Final = 100 * 366 * 86_400
+EXPIRES_S_MAX: Final = DELAY_S_MAX
 NEVER_MS: Final = 1 << 62
 
 _PARTS_COUNT: Final = 4
@@ -60,7 +63,13 @@ def stamped(packed: bytes, at_ms: int | None) -> bytes:
 
 
 def at_ms_of(stored: bytes) -> int | None:
-    """Return the instant of what is *stored*; None if it has none."""
+    """Return when the key of what is *stored* expires; None if it does not."""
+    instant = instant_of(stored)
+    return instant if instant is not None and instant < WAKES else None
+
+
+def instant_of(stored: bytes) -> int | None:
+    """Return the instant of what is *stored*, of either kind; None if it has none."""
     if stored[:1] != MARK or len(stored) < INSTANT_BYTES:
         return None
     return int.from_bytes(stored[1:INSTANT_BYTES], "big")
@@ -85,8 +94,11 @@ class DueTimes:
         expired: where the keys that have expired here are counted, under *name*.
 
     Attributes:
+        of: from what is stored to its instant here, or None.
         used: whether any key had an instant since the state was empty. Until then it costs nothing.
     """
+
+    of = staticmethod(at_ms_of)
 
     def __init__(
         self,
@@ -140,7 +152,7 @@ class DueTimes:
                     del self._ripe[key]
                     self._expired[self._name] += 1
         for key, stored in changed.items():
-            instant = at_ms_of(stored)
+            instant = self.of(stored)
             if instant is not None:
                 self._set(key, instant)
             elif at and at.pop(key, None) is not None:

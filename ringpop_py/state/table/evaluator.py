@@ -45,7 +45,7 @@ from ringpop_py.state.locks import terms
 from ringpop_py.state.table.aggregations import ABSENT, Expiring, check_value
 from ringpop_py.state.table.bodies import Body, Group, Ids, is_digest
 from ringpop_py.state.table.conditions import replaces
-from ringpop_py.state.table.due import at_ms_of, have_instants, plain, stamped
+from ringpop_py.state.table.due import have_instants, instant_of, plain, stamped
 from ringpop_py.state.table.sessions import (
     SEQUENCE_MAX,
     after,
@@ -599,7 +599,7 @@ class Evaluator:
                 self._check_expires()
         else:  # a put begins anew; what changes a value leaves it its instant
             begins = before is None or replaces(operation, argument)
-            at_ms = None if begins else at_ms_of(cast("bytes", before))
+            at_ms = None if begins else instant_of(cast("bytes", before))
         return stamped(self._packed(value, VALUE_BYTES_MAX), at_ms)
 
     def _check_expires(self) -> None:

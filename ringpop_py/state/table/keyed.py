@@ -60,8 +60,11 @@ class Snapshot:
 class ChangeLog(Protocol):
     """The last changes of the state; see `ringpop_py.state.watch.recent`."""
 
+    newest: int
+    follows: bool
+
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
-        """Follow what was written."""
+        """Follow what was written; call it while it *follows*, and else count it in *newest*."""
 
     def saved(self) -> bytes:
         """Return them for a snapshot."""
@@ -237,12 +240,13 @@ class KeyedState:
         if self.due.used:
             self.due.note(changed, deleted)
         if self.changes is not None:
-            self.changes.note(changed, deleted)
+            if self.changes.follows:
+                self.changes.note(changed, deleted)
+            else:  # no call, as for most writes
+                self.changes.newest += len(changed) + len(deleted)
         self._sessions.update(sessions)
         if offsets:
-            self._offsets.update(offsets)
-            for name in released_in(offsets):
-                del self._offsets[name]
+            self._set_offsets(offsets)
         if self._mergeable:
             return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))
@@ -250,6 +254,11 @@ class KeyedState:
             self._dirty.update(dict.fromkeys(deleted, (self.mark, True)))
         if len(self._dirty) > DIRTY_KEYS_MAX:
             self._track_anew(self.mark + 1)  # a mark that no snapshot has yet
+
+    def _set_offsets(self, offsets: Mapping[str, bytes]) -> None:
+        self._offsets.update(offsets)
+        for name in released_in(offsets):
+            del self._offsets[name]
 
     def take_in(
         self,

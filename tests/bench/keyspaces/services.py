@@ -1,11 +1,11 @@
-"""What instants, fences and copies cost a put, and 100,000 keys that are due together others."""
+"""What instants, fences, copies and watching cost a put; keys due together; a crowd."""
 
 from __future__ import annotations
 
 from functools import partial
 from itertools import count, cycle
 from statistics import median, quantiles
-from time import perf_counter, time
+from time import perf_counter, process_time, time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -29,6 +29,12 @@ COPIES_TARGET: Final = 0.6
 DUE_COUNT: Final = 100_000
 DUE_IN_S: Final = 8.0
 P99_GOAL_MS: Final = 50.0
+KEPT_TARGET: Final = 0.98
+WATCHERS: Final = 1_000
+CHANGES_S: Final = 100
+WATCHED_S: Final = 10
+CROWD_GOAL: Final = 0.5
+"""Of a processor, for all watchers of one key with so many changes a second."""
 
 
 class Term(NamedTuple):
@@ -48,6 +54,11 @@ def services(folder: Path) -> Iterator[Row]:
     yield larger_is_better(
         "state.put.two_copies", two, "1/s", "a put with one copy", one, COPIES_TARGET
     )
+    kept, forgotten = trio.run(_kept, folder)
+    name, peer = "state.put.nobody_watches", "a put whose changes are not counted"
+    yield larger_is_better(name, kept, "1/s", peer, forgotten, KEPT_TARGET)
+    name = f"state.watch.{WATCHERS}_of_a_key"
+    yield against_goal(name, trio.run(_crowd, folder), "processors", CROWD_GOAL)
     worst_ms, took_s = trio.run(_due, folder)
     name = f"state.get.p99_while_{DUE_COUNT}_keys_expire"
     yield against_goal(name, worst_ms, "ms", P99_GOAL_MS)
@@ -125,3 +136,58 @@ async def _any_left(keyspace: Keyspace, took: list[float]) -> bool:
     if len(took) % 50:
         return True
     return bool((await keyspace.page_packed("k", limit=1)).rows)
+
+
+async def _kept(folder: Path) -> tuple[float, float]:
+    """Puts of a keyspace that nobody watches, beside one that nobody could, in turns."""
+    rates = list[float](), list[float]()
+    async with (
+        a_keyspace(folder / "kept", PARTITIONS, store=MemoryStore()) as kept,
+        a_keyspace(folder / "forgotten", PARTITIONS, store=MemoryStore()) as forgotten,
+    ):
+        for number in range(PARTITIONS):
+            watched, other = kept._host.served(number), forgotten._host.served(number)
+            assert watched is not None
+            assert other is not None
+            assert watched.state.changes is not None
+            watched.state.changes.follows = False  # as soon as nobody has looked for long
+            other.state.changes = None
+        keys = count()
+        for _ in range(2 * ROUNDS):
+            for keyspace, found in zip((kept, forgotten), rates, strict=True):
+
+                async def put(keyspace: Keyspace = keyspace) -> None:
+                    await keyspace.put(f"key-{next(keys) % 10_000}", VALUE)
+
+                found.append(await rate([put] * CALLERS))
+    return median(rates[0]), median(rates[1])
+
+
+async def _crowd(folder: Path) -> float:
+    """Return the processor time a second of watchers, which see all changes, above that of none."""
+    async with a_keyspace(folder / "crowd", PARTITIONS, store=MemoryStore()) as keyspace:
+        seen = [0] * WATCHERS
+
+        async def watch(place: int) -> None:
+            async for change in keyspace.watch(key="k"):
+                seen[place] += 1
+                assert change.value == seen[place]
+
+        async def write(first: int) -> float:
+            began, used = trio.current_time(), process_time()
+            for number in range(WATCHED_S * CHANGES_S):
+                await keyspace.put("k", first + number)
+                await trio.sleep_until(began + (number + 1) / CHANGES_S)
+            return (process_time() - used) / WATCHED_S
+
+        alone = await write(-WATCHED_S * CHANGES_S)
+        async with trio.open_nursery() as nursery:
+            for place in range(WATCHERS):
+                nursery.start_soon(watch, place)
+            await trio.sleep(5)  # all have asked
+            together = await write(1)
+            with trio.fail_after(10):
+                while set(seen) != {WATCHED_S * CHANGES_S}:
+                    await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+    return together - alone

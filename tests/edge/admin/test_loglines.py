@@ -9,8 +9,8 @@ import pytest
 
 from ringpop_py.base.errors import BodyError
 from ringpop_py.base.logs import log
+from ringpop_py.edge.admin.checkup import PAGE_MAX, SHOWN, recent
 from ringpop_py.edge.admin.endpoints import LEAST
-from ringpop_py.edge.admin.loglines import PAGE_MAX, SHOWN, recent
 from ringpop_py.net.security.identity import Role
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`edge.cli.first`: ringpopd as the first process of a container, which is a PID namespace here."""
+"""`edge.cli.ringpopd`: as the first process of a container, which is a PID namespace here."""
 
 from __future__ import annotations
 

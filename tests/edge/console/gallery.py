@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from ringpop_py.edge.console import charts, lanes, matrix, pictures, ringmap
+from ringpop_py.edge.console import charts, matrix, pictures, ringmap
 from ringpop_py.edge.console.page import file_of
 from ringpop_py.edge.console.svg import Finding, tag
 
@@ -205,7 +205,7 @@ def drawn(of: Scene) -> dict[str, tuple[list[Finding], Markup]]:
                 class_="owned",
             ),
         ),
-        "Statuses": ([lanes.lanes_finding(of.line)], lanes.lanes(of.line, of.events)),
+        "Statuses": ([pictures.lanes_finding(of.line)], pictures.lanes(of.line, of.events)),
     }
 
 

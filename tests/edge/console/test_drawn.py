@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ringpop_py.edge.console import charts, lanes, matrix, pictures, ringmap
+from ringpop_py.edge.console import charts, matrix, pictures, ringmap
 from ringpop_py.edge.console.page import file_of
 from ringpop_py.edge.console.svg import Finding, figure, letter, milliseconds, natural, some, tag
 
@@ -457,7 +457,7 @@ def test_bars_without_figures_and_members_are_no_error() -> None:
 
 def test_a_lane_says_how_long_a_member_was_what() -> None:
     line = SCENES["killed"].line
-    picture = element(lanes.lanes(line, [{"at": NOW - 200, "letter": "A", "text": "x"}]))
+    picture = element(pictures.lanes(line, [{"at": NOW - 200, "letter": "A", "text": "x"}]))
     bars = list(picture.iter("rect"))
     assert [bar.get("class") for bar in bars] == ["span alive", "span suspect", "span faulty"]
     heights = [float(bar.get("height") or 0) for bar in bars]
@@ -465,10 +465,10 @@ def test_a_lane_says_how_long_a_member_was_what() -> None:
     assert bars[2][0].text == "n4 faulty: accused <by> n2"
     assert [link.get("href") for link in picture.iter("a")] == ["#event-1", "#event-2"]
     assert len([each for each in picture.iter("line") if each.get("class") == "event"]) == 1
-    assert lanes.lanes_finding(line) == ("ok", "1 member changed in the last 5 min")
+    assert pictures.lanes_finding(line) == ("ok", "1 member changed in the last 5 min")
 
 
 def test_without_changes_there_is_a_sentence() -> None:
     quiet = pictures.timeline([], NOW)
-    assert lanes.lanes_finding(quiet) == ("ok", "No member has changed its status")
-    assert "Every member kept its status." in lanes.lanes(quiet)
+    assert pictures.lanes_finding(quiet) == ("ok", "No member has changed its status")
+    assert "Every member kept its status." in pictures.lanes(quiet)

@@ -280,6 +280,15 @@ def test_copies_that_are_missing() -> None:
     assert "partitions of k have fewer copies than they should have, by their owners b" in text
 
 
+def test_reminders_that_are_late() -> None:
+    seen = healthy()
+    seen.keyspaces["a"] = [keyspace(reminders_overdue_s=60.0)]
+    assert problems_in(seen) == []
+    seen.keyspaces["a"] = [keyspace(reminders_overdue_s=61.0)]
+    text = "reminders of k are 61 s late, at a"
+    assert only(seen) == (WARNING, "reminders", text)
+
+
 def test_checkpoints_that_fail() -> None:
     seen = healthy()
     seen.keyspaces["b"] = [keyspace(checkpoint_trouble="the object is too large")]

@@ -13,7 +13,7 @@ import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from ringpop_py import Address, Config, Reply, Request, open_ringpop
+from ringpop_py import Actor, Address, Config, Reminder, Reply, Request, open_ringpop
 from ringpop_py.base.errors import ApplicationError, RingpopError, StoreUnavailable
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin import endpoints
@@ -143,6 +143,43 @@ async def test_a_member_that_ends_is_a_change_and_its_pings_fail() -> None:
         assert reached.failed > 0
         assert reached.failure in ("timeout", "refused", "lost", "failed")
         nursery.cancel_scope.cancel()
+
+
+class Alarm(Actor[float, None]):
+    """Fails while it is asked to."""
+
+    fails = True
+
+    async def receive(self, message: float) -> None:
+        self.remind("ring", in_s=message)
+
+    async def on_reminder(self, reminder: Reminder) -> None:
+        if Alarm.fails:
+            raise ApplicationError("broken", reminder.name)
+
+
+async def test_reminders_and_those_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    async with open_ringpop(Config(), network=MemoryNetwork(), store=store) as node:
+        keyspace = await node.open_keyspace("k", partitions=4)
+        alarms = keyspace.actor(Alarm)
+        await alarms.ask("late", 3_600)
+        await alarms.ask("soon", 0.01)
+        while value(node, "ringpop_reminders_failed_total", keyspace="k") == 0:
+            await trio.sleep(0.01)
+        assert value(node, "ringpop_actors_with_reminders", keyspace="k") == 2
+        Alarm.fails = False
+        while value(node, "ringpop_reminders_total", keyspace="k") == 0:
+            await trio.sleep(0.01)
+        assert value(node, "ringpop_actors_with_reminders", keyspace="k") == 1
+        assert value(node, "ringpop_reminders_overdue_seconds", keyspace="k") == 0
+
+        clocks = node.reporter.clocks
+        monkeypatch.setattr(clocks, "due_ms", lambda: int(time.time() * 1_000) + 3_625_000)
+        assert 20 < value(node, "ringpop_reminders_overdue_seconds", keyspace="k") < 30
+        overdue_s = summary_of(node, "k")["reminders_overdue_s"]
+        assert isinstance(overdue_s, float)
+        assert 20 < overdue_s < 30
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])

@@ -72,7 +72,7 @@ class Peer:
 
 @asynccontextmanager
 async def channel_to(peer: Peer, me: Worker = A) -> AsyncIterator[Outgoing]:
-    outgoing = Outgoing("flow", RECORD, me, peer)
+    outgoing = Outgoing("flow", RECORD, me, peer.bring)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outgoing.run)
         yield outgoing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.flow.dataflow import checkpoints, leader
+from ringpop_py.flow.dataflow import checkpoints, dataflow
 from ringpop_py.state.stores.memory import StoreFault
 from tests.flow.dataflow.benches import (
     EVERY_S,
@@ -291,7 +291,7 @@ async def test_all_of_it_is_there_after_every_node_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(checkpoints, "EPOCHS_KEPT", 3)
-    monkeypatch.setattr(leader, "TIDY_EPOCHS", 2)
+    monkeypatch.setattr(dataflow, "TIDY_EPOCHS", 2)
     source, sink = Rows("one", "two", "three"), Results()
     async with a_cluster() as cluster:
         first = a_flow(await cluster.start("a"), source, sink)

@@ -20,7 +20,7 @@ from ringpop_py.flow.exchange.state import StageState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.flow.dataflow.channels import Line
+    from ringpop_py.flow.dataflow.channels import Bring
     from ringpop_py.flow.dataflow.checkpoints import Checkpoints
 
 ME = Worker("a", "life")
@@ -71,7 +71,7 @@ def a_plan(objects: Objects) -> Plan:
         refused=None,
         me=ME,
         checkpoints=cast("Checkpoints", objects),
-        line_to=lambda _: cast("Line", None),
+        line_to=lambda _: cast("Bring", None),
         read_limiter=limiter(1),
         stage_limiter=limiter(1),
         sink_limiter=limiter(1),

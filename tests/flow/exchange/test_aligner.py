@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.base.errors import BadElement
-from ringpop_py.flow.exchange.aligner import BarrierAligner
 from ringpop_py.flow.exchange.elements import Barrier
+from ringpop_py.flow.exchange.run import BarrierAligner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

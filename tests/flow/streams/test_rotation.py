@@ -19,8 +19,8 @@ from ringpop_py.base.values.operations import MARK_CLOSED, Outcome, Span, Write
 from ringpop_py.dataflow import Tumbling, run_alone, start_dataflow
 from ringpop_py.edge.admin.checkup import checkup
 from ringpop_py.flow.streams import files
-from ringpop_py.flow.streams.marks import CLOSED
 from ringpop_py.flow.streams.source import original_of
+from ringpop_py.flow.streams.stream import CLOSED
 from ringpop_py.streams import Files
 from tests.flow.dataflow.test_dataflow import count
 from tests.flow.streams.test_streams import counted, counting, until

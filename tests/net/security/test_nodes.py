@@ -15,7 +15,7 @@ from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BadRequest, CallError, JoinRefused
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.packed import decode_value, encode_value
-from ringpop_py.edge.admin import keyspaces, leaders
+from ringpop_py.edge.admin import keyspaces, leaders, ticks
 from ringpop_py.edge.admin.endpoints import CHANGES, LEAST, READS
 from ringpop_py.member.swim.member import Member
 from ringpop_py.member.swim.messages import JoinAck, Ping
@@ -82,7 +82,16 @@ MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, PING_REQ, JOIN, SYNC, DAMP_REQ, NA
 
 WATCHES: Final = (WATCH, CLIENT_WATCH)
 READERS: Final = sorted(
-    {*READS, *keyspaces.READS, leaders.LIST, "/admin/cluster", *OF_RECORDS, *OF_READERS, *WATCHES}
+    {
+        *READS,
+        *keyspaces.READS,
+        leaders.LIST,
+        ticks.LIST,
+        "/admin/cluster",
+        *OF_RECORDS,
+        *OF_READERS,
+        *WATCHES,
+    }
     - {*OF_ADMINS}
 )
 """Of `OF_RECORDS`, those that write refuse readers by `check_use`: see `test_permits`."""

@@ -7,7 +7,6 @@ from typing import Final
 from tests.sim.planted.bugs import Bug
 
 HUNT: Final = ("dataflows:300:1",)
-ALIGNER: Final = "flow/exchange/aligner.py"
 EPOCHS: Final = "flow/exchange/epochs.py"
 LEADER: Final = "flow/exchange/leader.py"
 RUN: Final = "flow/exchange/run.py"
@@ -17,7 +16,7 @@ WATERMARKS: Final = "flow/exchange/watermarks.py"
 DATAFLOW_BUGS: Final = (
     Bug(
         "a barrier is passed on when the first channel brings it",
-        ALIGNER,
+        RUN,
         "lost twice error",
         HUNT,
         (("self.blocked != self._channels", "not self.blocked"),),

@@ -265,7 +265,7 @@ DRIVER_BUGS: Final = (
         " outdated\n",
         "                return AnswerMail([message], result)\n",
         "K1",
-        "actors-split:0:4",
+        "actors-split:12:4",
     ),
     bug(
         "what an actor has changed before it fails stays in its memory",

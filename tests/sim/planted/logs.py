@@ -7,7 +7,6 @@ from typing import Final
 from tests.sim.planted.bugs import bug
 
 FILES: Final = "flow/streams/files.py"
-MARKS: Final = "flow/streams/marks.py"
 STREAM: Final = "flow/streams/stream.py"
 ROTATED: Final = ("logs-rotated:0:1",)
 RENAMED: Final = ("logs-rotated:0:17",)
@@ -24,7 +23,7 @@ LOG_BUGS: Final = (
     ),
     bug(
         "a compressed file is read anew",
-        MARKS,
+        STREAM,
         "        if split.is_copy and first not in",
         "        if False and first not in",
         "K14",
@@ -32,7 +31,7 @@ LOG_BUGS: Final = (
     ),
     bug(
         "a file that was just renamed is taken for another one",
-        MARKS,
+        STREAM,
         "                self._note(SOURCE, str(error))\n            else:",
         "                raise SplitDiffers(str(error)) from None\n            else:",
         "K14",
@@ -40,7 +39,7 @@ LOG_BUGS: Final = (
     ),
     bug(
         "a file that was rotated before it was read is not known to its copy",
-        MARKS,
+        STREAM,
         "not (split.is_copy and first)",
         "not split.is_copy",
         "K14",

@@ -11,7 +11,8 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ringpop_py.spark.arrow.fingerprint import added, fingerprint  # noqa: E402
+from ringpop_py.spark.arrow.stored import fingerprint  # noqa: E402
+from ringpop_py.state.rows.fingerprint import added  # noqa: E402
 
 if TYPE_CHECKING:
     from random import Random

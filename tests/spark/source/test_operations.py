@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from ringpop_py import Config, open_ringpop
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark.options import write_options
-from ringpop_py.spark.source.operations import check_operations
+from ringpop_py.spark.source.kept import check_operations
 
 
 def check(peer: str, operation: str, distribution: str = "owners") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.spark.source.stopwatch import Stopwatch
+from ringpop_py.spark.source.reports import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

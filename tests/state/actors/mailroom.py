@@ -189,7 +189,8 @@ class Mailroom:
         if mail.id in self.effects or record.answer_to(mail) is not None:
             return
         state = [*decode_value("msgpack", record.state or b"\x90"), number]
-        ran = mailboxes.Ran(state, encode_value("msgpack", state), encode_value("msgpack", state))
+        packed = encode_value("msgpack", state)
+        ran = mailboxes.Ran(state, packed, packed, {})
         after, _ = record.followed_by(ran, mail)
         assert after.packed is not None
         self.records[mail.key], self.effects[mail.id] = after.packed, ran.reply
@@ -294,7 +295,7 @@ class Mailroom:
         if letter.work == "bad":
             return BadOperation("no value")
         packed = encode_value("msgpack", actor.state)
-        return self.module.Ran(list(actor.state), packed, packed)
+        return self.module.Ran(list(actor.state), packed, packed, {})
 
     def save(self, loop: Loop, letter: Letter) -> object:
         if (why := self.trouble(letter)) is not None:

@@ -179,9 +179,7 @@ class Schedule:
                 gone = self.is_gone(record)
                 reply = lambda now: election.seen(record, now, is_gone=gone)  # noqa: E731
             else:
-                done = self.blind or effect.before == self.record
-                if done:
-                    self.write(effect.after)
+                done = self.swap(effect)
                 reply = lambda now: election.swapped(now, is_done=done)  # noqa: E731
             if not (lost and lost[1]):
                 self._later(lambda: setattr(pending, "reply", reply))
@@ -193,6 +191,12 @@ class Schedule:
         self._numbers += 1
         delay_s = 0.01 if self.calm else self.rng.choice(DELAYS_S)
         heapq.heappush(self._mail, (self.t + delay_s, self._numbers, act))
+
+    def swap(self, swap: SwapRecord) -> bool:
+        done = self.blind or swap.before == self.record
+        if done:
+            self.write(swap.after)
+        return done
 
     def write(self, record: LeaderRecord) -> None:
         self.record = None if self.deletes and not record.holder else record

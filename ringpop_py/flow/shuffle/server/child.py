@@ -17,8 +17,8 @@ from ringpop_py.base.supervision import LINE_BYTES_MAX, end_process, first_line
 from ringpop_py.base.values.declared import convert
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.flow.shuffle.client.members import LABEL
-from ringpop_py.flow.shuffle.server.lock import locked
 from ringpop_py.flow.shuffle.server.register import KEYSPACE
+from ringpop_py.flow.shuffle.sorting.disk import locked
 from ringpop_py.net.security.identity import Role
 from ringpop_py.node.sidecars import ShuffleLoad, ShufflesBeside
 from ringpop_py.state.placement.definition import Definition

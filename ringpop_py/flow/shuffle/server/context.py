@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from ringpop_py.flow.shuffle.protocol.record import Record
     from ringpop_py.flow.shuffle.server.framestore import FrameStore
-    from ringpop_py.flow.shuffle.server.peers import Peers
     from ringpop_py.flow.shuffle.server.register import Register
     from ringpop_py.flow.shuffle.server.view import Watch
+    from ringpop_py.flow.shuffle.server.wire import Peers
     from ringpop_py.flow.shuffle.sorting.disk import Disk
     from ringpop_py.flow.shuffle.sorting.order import Order
 

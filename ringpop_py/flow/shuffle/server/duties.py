@@ -28,8 +28,14 @@ from ringpop_py.flow.shuffle.protocol.record import STORE
 from ringpop_py.flow.shuffle.server.framestore import Place
 from ringpop_py.flow.shuffle.sorting.frame_builder import check_frame
 from ringpop_py.flow.shuffle.sorting.frames import unpacked
-from ringpop_py.flow.shuffle.sorting.interval import checksum_of, parts_of, write_interval
-from ringpop_py.flow.shuffle.sorting.partfile import Part, entry_of_part, parts_in
+from ringpop_py.flow.shuffle.sorting.interval import (
+    Part,
+    checksum_of,
+    entry_of_part,
+    parts_in,
+    parts_of,
+    write_interval,
+)
 from ringpop_py.flow.shuffle.sorting.segment import SegmentFile
 
 if TYPE_CHECKING:

@@ -25,12 +25,11 @@ from ringpop_py.client.sync.client import Client
 from ringpop_py.flow.shuffle.server.context import Process
 from ringpop_py.flow.shuffle.server.framestore import FrameStore
 from ringpop_py.flow.shuffle.server.host import Host
-from ringpop_py.flow.shuffle.server.lock import locked
-from ringpop_py.flow.shuffle.server.peers import Peers
 from ringpop_py.flow.shuffle.server.register import Register
 from ringpop_py.flow.shuffle.server.server import Server
 from ringpop_py.flow.shuffle.server.view import Watch
-from ringpop_py.flow.shuffle.sorting.disk import Disk
+from ringpop_py.flow.shuffle.server.wire import Peers
+from ringpop_py.flow.shuffle.sorting.disk import Disk, locked
 from ringpop_py.state.stores import open_store
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from collections import deque
+from typing import TYPE_CHECKING, BinaryIO, Final, Generic, NamedTuple, TypeVar
 
 import trio
 
@@ -11,10 +12,8 @@ from ringpop_py.base.logs import log
 from ringpop_py.base.metering import Tally
 from ringpop_py.base.supervision import one_line
 from ringpop_py.flow.shuffle.protocol import calls as c
-from ringpop_py.flow.shuffle.protocol.door import Door
 from ringpop_py.flow.shuffle.protocol.messages import Answer
 from ringpop_py.flow.shuffle.protocol.record import State
-from ringpop_py.flow.shuffle.server.budget import Buffers
 from ringpop_py.flow.shuffle.server.wire import LARGE_AT_A_TIME, Line
 from ringpop_py.net.security.identity import SHUFFLERS
 from ringpop_py.net.security.proof import LASTING
@@ -27,6 +26,98 @@ if TYPE_CHECKING:
     from ringpop_py.flow.shuffle.server.shuffle import Shuffle
     from ringpop_py.net.security.proof import Proof
     from ringpop_py.net.security.streams import Keys
+
+CONNECTIONS_MAX: Final = 256
+RESERVED: Final = 64
+"""The connections beyond `CONNECTIONS_MAX` that hosts of members may have."""
+
+ConnectionT = TypeVar("ConnectionT")
+
+
+class Door(Generic[ConnectionT]):
+    """The connections of a process: that which has been idle for longest makes room for another."""
+
+    def __init__(self) -> None:
+        self._calls_counts: dict[ConnectionT, int] = {}
+        """How many calls of each are at work; the connection that was used last is the last."""
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return len(self._calls_counts)
+
+    def admit(self, one: ConnectionT, *, of_member: bool) -> ConnectionT | None:
+        """Add a connection; return the one to close for it: itself, if all others are at work."""
+        self._calls_counts[one] = 0
+        if len(self) <= CONNECTIONS_MAX + (RESERVED if of_member else 0):
+            return None
+        closed = next(each for each, count in self._calls_counts.items() if not count)
+        del self._calls_counts[closed]
+        return closed
+
+    def note_calls(self, one: ConnectionT, change: int) -> None:
+        """Note that calls of a connection have begun, or have ended."""
+        if (count := self._calls_counts.pop(one, None)) is not None:
+            self._calls_counts[one] = count + change
+
+    def forget(self, one: ConnectionT) -> None:
+        """Forget a connection that has ended."""
+        self._calls_counts.pop(one, None)
+
+
+REUSED_BYTES_MIN: Final = 64 * 1024
+"""Bytes of the shortest buffer that is used again; shorter ones are made anew."""
+REUSED_MAX: Final = 2
+"""A buffer is used again for a body if it is at most so many times as long."""
+
+
+class Buffers:
+    """Memory for bodies of messages, limited to *size* bytes. Requests for more wait, in order.
+
+    Buffers are used again: the first use of new pages of memory takes longer than receiving and
+    writing the frame in them.
+
+    Attributes:
+        held_bytes: the bytes in use.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.held_bytes = 0
+        self._turn = trio.Lock()
+        self._freed = trio.Event()
+        self._free: deque[bytearray] = deque()
+        """The buffers that may be used again, the last used one last."""
+
+    async def acquire(self, size: int) -> memoryview:
+        """Return a buffer of *size* bytes, as soon as there is room, or nothing else is held."""
+        async with self._turn:
+            while self.held_bytes and self.held_bytes + size > self._size:
+                await self._freed.wait()
+            self.held_bytes += size
+        return memoryview(self._found(size))[:size]
+
+    def _found(self, size: int) -> bytearray:
+        for place, buffer in enumerate(self._free):
+            if size <= len(buffer) <= REUSED_MAX * size:
+                del self._free[place]
+                return buffer
+        self._make_room()
+        return bytearray(size)
+
+    def release(self, buffer: memoryview) -> None:
+        """Give back a buffer of `acquire`, no part of which is in use any longer."""
+        self.held_bytes -= len(buffer)
+        if len(buffer) >= REUSED_BYTES_MIN and isinstance(buffer.obj, bytearray):
+            self._free.append(buffer.obj)
+            self._make_room()
+        self._freed.set()
+        self._freed = trio.Event()
+
+    def _make_room(self) -> None:
+        kept = sum(map(len, self._free))
+        while self._free and kept + self.held_bytes > self._size:
+            kept -= len(self._free.popleft())
+
 
 BODY_S: Final = 20.0
 """Seconds in which a peer has to end a message that it has begun: others wait for the memory."""

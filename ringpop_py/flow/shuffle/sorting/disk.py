@@ -1,13 +1,15 @@
-"""How much of the disk files take: counted by who writes, moves and removes them.
+"""Whose a folder is, and how much of the disk files take, counted by what writes and removes them.
 
 Nothing walks through folders that others change meanwhile.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from contextlib import suppress
 from stat import S_ISDIR
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,3 +79,23 @@ def _size_of(path: Path) -> int:
             return sum(map(_size_of, list(path.iterdir())))
         return found.st_size
     return 0
+
+
+LOCK: Final = "lock"
+
+
+def locked(folder: Path) -> int:
+    """Make *folder*, and lock it; return the descriptor that holds the lock until it is closed.
+
+    Raises:
+        BlockingIOError: if another process has it.
+        OSError: if it cannot be written.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise BlockingIOError(f"{folder} is in use by another process") from None
+    return lock

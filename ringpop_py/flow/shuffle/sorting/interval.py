@@ -3,22 +3,68 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import xxhash
 
+from ringpop_py.base.errors import BodyError
 from ringpop_py.base.values.arrow import stream_in
+from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.flow.shuffle.protocol.messages import FrameId, Held
 from ringpop_py.flow.shuffle.sorting.cuts import cuts_of, points_of, slices_of
 from ringpop_py.flow.shuffle.sorting.frames import packed, unpacked
 from ringpop_py.flow.shuffle.sorting.order import RANDOM, Order
-from ringpop_py.flow.shuffle.sorting.partfile import Part, entry_of_part, parts_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    from ringpop_py.flow.shuffle.sorting.frames import Bytes
+
+
+class Part(NamedTuple):
+    """The rows of several frames of one segment in one interval.
+
+    Attributes:
+        frames: which they are, and how many rows of each.
+        body: the rows, frame after frame, each in order.
+    """
+
+    frames: tuple[tuple[int, int, int], ...]
+    body: Bytes
+
+
+_HEAD: Final = struct.Struct("<IQ")
+"""Bytes of the list of frames, and of the rows."""
+
+
+def entry_of_part(part: Part) -> tuple[bytes, Bytes]:
+    """Return *part* as it lies in a file, in two pieces."""
+    frames = encode(part.frames)
+    return _HEAD.pack(len(frames), len(part.body)) + frames, part.body
+
+
+def parts_in(path: Path) -> Iterator[Part]:
+    """Return the parts in the file at *path*; the file is empty if nothing was pushed.
+
+    Raises:
+        BodyError: if the file is damaged.
+        OSError: if it cannot be read.
+    """
+    with path.open("rb") as file:
+        while head := file.read(_HEAD.size):
+            if len(head) < _HEAD.size:
+                raise BodyError(f"{path.name} is cut off")
+            frames_bytes, body_bytes = _HEAD.unpack(head)
+            frames = decode(tuple[tuple[int, int, int], ...], file.read(frames_bytes))
+            body = file.read(body_bytes)
+            if len(body) < body_bytes:
+                raise BodyError(f"{path.name} is cut off")
+            yield Part(frames, body)
+
 
 RUN_BYTES: Final = 32 * 1024 * 1024
 """The bytes of frames that are sliced together: the slices of one frame alone are small."""

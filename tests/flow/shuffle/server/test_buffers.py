@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from ringpop_py.flow.shuffle.server.budget import Buffers
+from ringpop_py.flow.shuffle.server.server import Buffers
 
 FRAME = 1 << 20
 

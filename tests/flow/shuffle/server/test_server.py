@@ -10,9 +10,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from ringpop_py.flow.shuffle.protocol import calls as c
-from ringpop_py.flow.shuffle.protocol import door
 from ringpop_py.flow.shuffle.protocol.record import Winner
-from ringpop_py.flow.shuffle.server import wire
+from ringpop_py.flow.shuffle.server import server, wire
 from tests.flow.shuffle.server.world import world_of
 from tests.logged import events_in
 
@@ -134,8 +133,8 @@ async def test_most_calls_have_a_small_head_and_the_log_says_so_once(
 async def test_connections_are_limited_and_idle_ones_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(door, "CONNECTIONS_MAX", 5)
-    monkeypatch.setattr(door, "RESERVED", 0)
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 5)
+    monkeypatch.setattr(server, "RESERVED", 0)
     async with served(tmp_path) as connect:
         streams = [await connect() for _ in range(5)]
         for stream in streams[::-1]:

@@ -24,9 +24,14 @@ from ringpop_py.flow.shuffle.sorting.frames import (
     packed,
     unpacked,
 )
-from ringpop_py.flow.shuffle.sorting.interval import batches_of, merged, parts_of, write_interval
+from ringpop_py.flow.shuffle.sorting.interval import (
+    Part,
+    batches_of,
+    merged,
+    parts_of,
+    write_interval,
+)
 from ringpop_py.flow.shuffle.sorting.order import RANDOM, Order, comparable
-from ringpop_py.flow.shuffle.sorting.partfile import Part
 from ringpop_py.flow.shuffle.sorting.segment import SegmentFile
 
 if TYPE_CHECKING:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.flow.shuffle.protocol import door
-from ringpop_py.flow.shuffle.protocol.door import Door
+from ringpop_py.flow.shuffle.server import server
+from ringpop_py.flow.shuffle.server.server import Door
 
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Door[str]:
     """A door with as many connections as others than members may have."""
-    monkeypatch.setattr(door, "CONNECTIONS_MAX", 3)
-    monkeypatch.setattr(door, "RESERVED", 1)
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(server, "RESERVED", 1)
     found: Door[str] = Door()
     assert [found.admit(one, of_member=False) for one in "abc"] == [None] * 3
     return found

@@ -1,0 +1,1 @@
+"""Ticks: a schedule runs in the whole cluster, each tick done once, by compare-and-set."""
