@@ -251,7 +251,8 @@ class AuditLog:
 
 def _is_telling(method: str, path: str) -> bool:
     """Return whether it changes something, or shows values or rows."""
-    looks = method in ("GET", "HEAD") and "{keyspace}/keys" not in path
+    shows = "{keyspace}/keys" in path or path.endswith("/changes")
+    looks = method in ("GET", "HEAD") and not shows
     return not looks or "/intervals/" in path
 
 

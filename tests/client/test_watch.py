@@ -93,3 +93,29 @@ async def test_clients_get_the_errors_of_members(monkeypatch: pytest.MonkeyPatch
                 await anext(AsyncKeyspaceClient(through, "unknown").watch())
             with pytest.raises(ConfigError, match="no position"):
                 await anext(AsyncKeyspaceClient(through, "k").watch(after="x"))
+
+
+async def test_what_is_larger_than_a_message_comes_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "KEPT_BYTES", 1 << 24)
+    large, store = "x" * 300_000, MemoryStore()
+    async with open_ringpop(Config(store="memory:", name="a"), store=store) as a:
+        config = Config(store="memory:", name="b", hosts=(a.address,))
+        async with open_ringpop(config, store=store), AsyncClient(a.address) as through:
+            keyspace = await a.open_keyspace("k", partitions=4)
+            await keyspace.wait_assigned()
+            client = AsyncKeyspaceClient(through, "k")
+            changes = client.watch()
+            await changes.some(0)
+            for number in range(40):
+                await keyspace.put(f"u/{number}", large)
+            keys = {f"u/{number}" for number in range(40)}
+            for watch in (changes, client.watch(existing=True), keyspace.watch(existing=True)):
+                found: list[str] = []
+                while len(found) < len(keys):
+                    some = await watch.some(5)
+                    assert some
+                    assert sum(len(change.packed or b"") for change in some) < 3 << 20
+                    found += [change.key for change in some]
+                assert sorted(found) == sorted(keys)

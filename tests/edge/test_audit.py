@@ -149,6 +149,8 @@ async def test_requests_over_http_have_lines_with_the_template_of_their_path(
                 ("GET", "/keyspaces/k/keys/a%2Fb", ""),
                 ("GET", "/keyspaces/k/keys/nobody", ""),
                 ("GET", "/keyspaces/k/keys", ""),
+                ("HEAD", "/keyspaces/k/changes?prefix=u", ""),
+                ("GET", "/keyspaces/k/changes?key=a&after=x", ""),
                 ("POST", "/keyspaces/k/get-many", json.dumps({"keys": ["a", "b"]})),
                 ("POST", "/keyspaces/k/update-many", json.dumps({"changes": changes})),
                 ("DELETE", "/keyspaces/k?confirm=k", ""),
@@ -170,6 +172,13 @@ async def test_requests_over_http_have_lines_with_the_template_of_their_path(
             "outcome": "KeyUnknown",
         },
         {"what": f"GET {of}/keys", "keyspace": "k", "outcome": "done"},
+        {"what": f"HEAD {of}/changes", "keyspace": "k", "keys": ["u*"], "outcome": "done"},
+        {
+            "what": f"GET {of}/changes",
+            "keyspace": "k",
+            "keys": ["a"],
+            "outcome": "BadRequest",
+        },
         {"what": f"POST {of}/get-many", "keyspace": "k", "keys": ["a", "b"], "outcome": "done"},
         {
             "what": f"POST {of}/update-many",

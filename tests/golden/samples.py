@@ -146,7 +146,7 @@ from ringpop_py.state.table.keyed import Snapshot
 from ringpop_py.state.table.sessions import Session, record_of
 from ringpop_py.state.watch.course import WatchPosition
 from ringpop_py.state.watch.messages import Watched, WatchPart, WatchRequest, watched_of
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import RecentChanges, WatchCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -1064,13 +1064,13 @@ def _checkpoint(sessions: tuple[tuple[str, Session], ...], offsets: dict[str, by
 
 
 def _saved_changes(found: tuple[int, tuple[tuple[str, bytes | None], ...]]) -> bytes:
-    recent = RecentChanges()
+    recent = RecentChanges(WatchCounts())
     recent.newest, recent._kept = found[0], deque(found[1])
     return recent.saved()
 
 
 def _restored_changes(saved: bytes) -> object:
-    recent = RecentChanges()
+    recent = RecentChanges(WatchCounts())
     recent.restore(saved)
     return recent.newest, tuple(recent._kept)
 

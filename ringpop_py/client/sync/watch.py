@@ -41,29 +41,41 @@ class Changes:
         self._now = now
         self._idle_s = inf if idle_s is None else checked_seconds(idle_s, "idle_s")
         self._course: Course | None = None
-        self._last: WatchPosition | None = None
+        self._last: KeyChange | None = None
         self._ready: deque[KeyChange] = deque()
 
     @property
     def position(self) -> WatchPosition | None:
         """Up to where it has gone; None before it has begun. Another watch can go on after it."""
-        if self._ready or self._course is None:
-            return self._last
-        return self._course.position
+        if self._ready:
+            return None if self._last is None else self._last.position
+        return None if self._course is None else self._course.position
 
     def __iter__(self) -> Changes:
         return self
 
     def __next__(self) -> KeyChange:
+        if not self._ready:
+            self._ready.extend(self.some(self._idle_s))
+        if not self._ready:
+            raise StopIteration
+        self._last = self._ready.popleft()
+        return self._last
+
+    def some(self, wait_s: float) -> list[KeyChange]:
+        """Return the next changes; none if there are none for *wait_s* seconds.
+
+        Raises as the iteration does.
+        """
         if self._course is None:
             self._course = self._begin()
-        until = self._now() + self._idle_s
-        while not self._ready:
+        until = self._now() + wait_s
+        found, left_s = [*self._ready], wait_s
+        self._ready.clear()
+        while not found:
+            request = self._course.request(min(left_s, WAIT_S))
+            found += self._course.take(self._ask(request))
             left_s = until - self._now()
             if left_s <= 0:
-                raise StopIteration
-            request = self._course.request(min(left_s, WAIT_S))
-            self._ready.extend(self._course.take(self._ask(request)))
-        change = self._ready.popleft()
-        self._last = change.position
-        return change
+                break
+        return found

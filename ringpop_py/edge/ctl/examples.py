@@ -17,6 +17,10 @@ ringpopctl keyspace put carts user:42 '["tea"]' --expires-in 1800
 ringpopctl keyspace put carts user:42 '["tea"]' --expires-at 2030-01-31T09:00:00Z
 """,
     "keyspace delete": "ringpopctl keyspace delete carts user:42 --yes",
+    "keyspace watch": """\
+ringpopctl keyspace watch carts --prefix user: --existing
+ringpopctl keyspace watch carts --key user:42 --format json
+""",
     "rtt": """\
 ringpopctl rtt n1 n4
 

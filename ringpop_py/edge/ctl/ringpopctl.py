@@ -414,6 +414,16 @@ def _add_value_commands(
     times.add_argument("--expires-at", type=instant, metavar="TIME", help=summary)
     deleting.add_argument("--if-tag", metavar="TAG", help=text)
     deleting.add_argument("--yes", action="store_true", help="do not ask")
+    watching = add(
+        "watch", values.watch, "print each change of keys, until Ctrl-C", to=to, about=of
+    )
+    which = watching.add_mutually_exclusive_group()
+    which.add_argument("--prefix", default="", metavar="PREFIX", help="of keys that begin so (all)")
+    which.add_argument("--key", metavar="KEY", help="of this key only")
+    text = "go on after this position, which the end of an earlier watch shows"
+    watching.add_argument("--after", metavar="POSITION", help=text)
+    text = "begin with the keys that are there"
+    watching.add_argument("--existing", action="store_true", help=text)
 
 
 def _add_leader_commands(add: Callable[..., Parser]) -> None:

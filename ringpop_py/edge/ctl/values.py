@@ -1,4 +1,4 @@
-"""The commands of ringpopctl about single values: ``keyspace get``, ``put`` and ``delete``."""
+"""The commands of ringpopctl about values: ``keyspace get``, ``put``, ``delete``, ``watch``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import shlex
 import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError
-from ringpop_py.edge.cli.commands import Output, confirm
+from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError, WatchGap
+from ringpop_py.base.texts import printable
+from ringpop_py.edge.cli.commands import Output, complain, confirm
 from ringpop_py.edge.ctl.keyspaces import STORE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from ringpop_py.client.sync.client import Client
     from ringpop_py.client.sync.keyspaces import KeyspaceClient
+    from ringpop_py.state.watch.course import KeyChange
+
+WAIT_S: Final = 20.0
 
 
 class KeyAbsent(KeyspaceError, code="key-absent", took_effect="no"):
@@ -36,18 +40,61 @@ def get(client: Client, options: argparse.Namespace) -> Output:
         raise KeyAbsent(f"keyspace {options.name!r} has no key {options.key!r}")
     stored, at_ms = found[0][1], at_ms_of(found[0][1])
     value = value_of(options.key, plain(stored))
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:  # bytes, NaN
-        raise KeyspaceError(
-            f"the value of key {options.key!r} cannot be shown as JSON: {error}"
-        ) from None
+    shown = _shown(options.key, value)
     answer = {"name": options.name, "key": options.key, "value": value, "tag": tag_of(value)}
-    # What could control a terminal is escaped, as JSON does it.
-    shown = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     if at_ms is None:
         return Output(answer, shown)
     return Output(answer | {"expires_at": at_ms / 1_000}, f"{shown}\n{_expiry_said(at_ms / 1_000)}")
+
+
+def _shown(key: str, value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:  # bytes, NaN
+        raise KeyspaceError(f"the value of key {key!r} cannot be shown as JSON: {error}") from None
+    # What could control a terminal is escaped, as JSON does it.
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def watch(client: Client, options: argparse.Namespace) -> NoReturn:
+    """``ringpopctl keyspace watch NAME``: a line for each change, until Ctrl-C or an error."""
+    with _keyspace(client, options.name) as keyspace:
+        changes = keyspace.watch(
+            options.prefix, key=options.key, after=options.after, existing=options.existing
+        )
+        seen = None
+        try:
+            while True:
+                for change in changes.some(WAIT_S):
+                    as_json = options.format == "json"
+                    print(_json_of(change) if as_json else _line_of(change), flush=True)
+                    seen = change.position
+                seen = changes.position
+        except WatchGap:
+            complain("ringpopctl: begin again, with --existing in place of --after")
+            raise
+        except BaseException:  # also Ctrl-C, or a reader that is gone
+            if seen is not None:
+                complain(f"ringpopctl: to go on, --after {seen}")
+            raise
+
+
+def _line_of(change: KeyChange) -> str:
+    key = _shown(change.key, change.key)
+    if change.deleted:
+        return f"delete {key}"
+    try:
+        return f"put {key} {_shown(change.key, change.value)}"
+    except KeyspaceError as error:  # the others can be shown
+        return f"put {key} ({printable(str(error))})"
+
+
+def _json_of(change: KeyChange) -> str:
+    about = {"key": change.key, "deleted": change.deleted, "position": str(change.position)}
+    try:
+        return json.dumps({**about, "value": json.loads(_shown(change.key, change.value))})
+    except KeyspaceError as error:
+        return json.dumps({**about, "error": str(error)})
 
 
 def _expiry_said(at: float) -> str:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.edge.web.refusals import JSON_TYPE, LINE_END, HttpRefusal
+from ringpop_py.base.values.requests import value_of
+from ringpop_py.edge.web.refusals import (
+    JSON_TYPE,
+    LINE_END,
+    REFUSALS,
+    HttpRefusal,
+    error_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,6 +115,13 @@ class Wanted:
         """Return *value* as part of a reply. Raises Refusal if the form cannot represent it."""
         _first_for(value, self._forms[:1])
         return value
+
+    def row(self, key: str, packed: bytes) -> dict[str, Any]:
+        """Return the value of *key* as part of a row, or the error in its place."""
+        try:
+            return {"value": self.part(value_of(key, packed))}
+        except REFUSALS as error:
+            return error_fields(error)
 
     def answer(
         self, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None

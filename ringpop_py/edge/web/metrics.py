@@ -230,6 +230,10 @@ class NodeMetrics:
                 sums["reminders_done"][label] += stage.reminders["done"]
                 sums["reminders_failed"][label] += stage.reminders["failed"]
             if has_slot and isinstance(host, DurableHost):
+                watches = self._ringpop.keyspaces.states.watches[name]
+                sums["watches"][label] += watches.waiting
+                sums["changes_sent"][label] += watches.sent
+                sums["watch_gaps"][label] += watches.gaps
                 written, jobs = host.checkpointer.counts, host.jobs.counts
                 sums["files"][label] += jobs.staged_files
                 sums["committed"][label] += jobs.committed
@@ -374,6 +378,9 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "reminders_done": (_counter, "ringpop_reminders", "Turns with reminders, here."),
     "reminders_failed": (_counter, "ringpop_reminders_failed", "Those that have failed."),
     "late": (_gauge, "ringpop_reminders_overdue_seconds", "Since when the oldest one is due."),
+    "watches": (_gauge, "ringpop_watches", "Watchers that wait for changes here."),
+    "changes_sent": (_counter, "ringpop_changes_sent", "Changes that were sent to watchers."),
+    "watch_gaps": (_counter, "ringpop_watch_gaps", "Watchers that asked for what is gone."),
     "obstacles": (_gauge, "ringpop_partition_obstacles", "Partitions that cannot come here now."),
     "failed": (_gauge, "ringpop_keyspace_failed", "1 if a bug has stopped a member's share."),
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),

@@ -18,6 +18,7 @@ from ringpop_py.edge.admin import endpoints
 from ringpop_py.edge.admin.answers import members_there, summary_of
 from ringpop_py.edge.admin.census import REACHABLE, Census, Section
 from ringpop_py.edge.admin.series import series
+from ringpop_py.edge.console import activity
 from ringpop_py.edge.console.figures import (
     PLACED,
     Figures,
@@ -30,7 +31,6 @@ from ringpop_py.edge.console.figures import (
 from ringpop_py.edge.console.pictures import STEP_S, marks_of
 from ringpop_py.edge.judge.judge import problems_in
 from ringpop_py.edge.judge.problems import Seen, views_of
-from ringpop_py.edge.web import activity
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.records import text_of
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 WATCHERS_MAX: Final = 32
 """The most pages that are kept up to date at the same time; further ones are told to retry."""
+LOOK_S: Final = 1.0
 REMEMBERED_SHOWN: Final = 20
 """The most events of a member that its details show."""
 SUCCESSORS: Final = 3
@@ -78,17 +78,20 @@ class EventStream(Response):
 
     Args:
         stream: is given a function that sends bytes.
+        lasts: is asked every second whether to go on.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+        self,
+        stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]],
+        lasts: Callable[[], bool],
     ) -> None:
         # nginx otherwise keeps events back, to send several together.
         super().__init__(headers={**HEADERS, "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._stream = stream
+        self._stream, self._lasts = stream, lasts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See `Response`."""
@@ -101,12 +104,14 @@ class EventStream(Response):
 
         async with trio.open_nursery() as nursery:
 
-            async def until_gone() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                nursery.cancel_scope.cancel()
+            async def until_over() -> None:
+                is_gone = False
+                while not is_gone and self._lasts():
+                    with trio.move_on_after(LOOK_S):
+                        is_gone = (await receive())["type"] == "http.disconnect"
+                nursery.cancel_scope.cancel()  # hypercorn sends a chunk to its end even so
 
-            nursery.start_soon(until_gone)
+            nursery.start_soon(until_over)
             await self._stream(send_bytes)
             nursery.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -161,10 +166,11 @@ class ConsoleRoutes:
         if self._overview.watchers >= WATCHERS_MAX:
             text = f"{WATCHERS_MAX} pages of this node are open; open another node's"
             raise HttpRefusal(503, "Busy", text)
-        return EventStream(partial(self._stream, request))
+        ending, callers = self._ringpop.ending, request.state.callers
+        return EventStream(self._stream, lambda: not ending.begun and callers.knows(request))
 
-    async def _stream(self, request: Request, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send parts of the page, each when it has changed, until node or proof of caller end.
+    async def _stream(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send parts of the page, each when it has changed.
 
         After each overview there is a beat, also if nothing has changed: without beats, a page
         knows that it is old.
@@ -173,7 +179,7 @@ class ConsoleRoutes:
         with self._overview.watching():
             await send(b"retry: 1000\n\n")
             await self._overview.fresh()
-            while not self._ringpop.ending.begun and request.state.callers.knows(request):
+            while True:
                 new = {n: html for n, html in self._parts().items() if sent.get(n) != html}
                 sent |= new
                 at = time.time()

@@ -20,6 +20,7 @@ from ringpop_py.edge.admin.checkup import flowing_through
 from ringpop_py.edge.admin.keyspaces import CHANGES, CREATE, CREATES, DROP
 from ringpop_py.edge.audit import audited
 from ringpop_py.edge.web.callers import caller_of, check_role
+from ringpop_py.edge.web.changes import ChangeStreams
 from ringpop_py.edge.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.edge.web.metrics import NodeMetrics
 from ringpop_py.edge.web.pages import ConsoleRoutes
@@ -39,7 +40,7 @@ from ringpop_py.edge.web.parameters import (
     sent_in,
     value_of,
 )
-from ringpop_py.edge.web.refusals import REFUSALS, HttpRefusal, bad_request, error_fields
+from ringpop_py.edge.web.refusals import HttpRefusal, bad_request, error_fields
 from ringpop_py.edge.web.shuffles import ShuffleRoutes
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.security.identity import Role
@@ -71,6 +72,7 @@ class HttpRoutes:
         self._ringpop = ringpop
         self._console = ConsoleRoutes(ringpop, overview)
         self._node_metrics = NodeMetrics(ringpop)
+        self._streams_of_changes = ChangeStreams(ringpop)
 
     def all(self, guard: Callable[[Endpoint], Endpoint]) -> list[Route]:
         """Return all routes, each endpoint wrapped by *guard*."""
@@ -85,6 +87,7 @@ class HttpRoutes:
             of: {"GET": self._keyspace, "PUT": self._create, "DELETE": self._drop},
             f"{of}/owners": {"GET": self._owners},
             f"{of}/keys": {"GET": self._scan},
+            f"{of}/changes": {"GET": self._changes},
             f"{of}/get-many": {"POST": self._get_many},
             f"{of}/update-many": {"POST": self._update_many},
             f"{of}/keys/{{key}}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
@@ -260,8 +263,12 @@ class HttpRoutes:
             stale=query.flag("stale"),
             timeout_s=query.timeout_s,
         )
-        listed = [{"key": key, **_row(wanted, key, packed)} for key, packed in page.rows]
+        listed = [{"key": key, **wanted.row(key, packed)} for key, packed in page.rows]
         return wanted.answer({"rows": listed, "next": page.following}, headers=_age(page))
+
+    async def _changes(self, request: Request) -> Response:
+        query = Query(request, "prefix", "key", "after", "existing")
+        return await self._streams_of_changes.answer(request, query, await self._open(request))
 
     async def _get_many(self, request: Request) -> Response:
         wanted, query = Wanted(request), Query(request, "stale", "timeout_s")
@@ -272,7 +279,7 @@ class HttpRoutes:
         found = await keyspace.get_packed(
             keys, stale=query.flag("stale"), timeout_s=query.timeout_s
         )
-        rows = {key: _row(wanted, key, packed) for key, packed in found.rows}
+        rows = {key: wanted.row(key, packed) for key, packed in found.rows}
         values = {key: row["value"] for key, row in rows.items() if "value" in row}
         errors = {key: row for key, row in rows.items() if "value" not in row}
         reply = {"values": values, "errors": errors} if errors else {"values": values}
@@ -326,14 +333,6 @@ def _change_of(row: object) -> Change:
     return Change(
         checked_key(change.get("key")), *expiring_by(operation, change.get("argument"), *when)
     )
-
-
-def _row(wanted: Wanted, key: str, packed: bytes) -> dict[str, Any]:
-    """Return the value of *key* as part of a row, or the error in its place."""
-    try:
-        return {"value": wanted.part(unpacked(key, packed))}
-    except REFUSALS as error:
-        return error_fields(error)
 
 
 def _outcome_fields(wanted: Wanted, outcome: Outcome | KeyspaceError) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from ringpop_py.state.messages import (
 from ringpop_py.state.requests import ReadsOf, ScansOf
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsOf, ColumnsRequest, fitting
 from ringpop_py.state.watch.messages import WatchRequest
-from ringpop_py.state.watch.server import WatchesOf
+from ringpop_py.state.watch.server import WatchesOf, that_fit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -187,7 +187,7 @@ class ClientServer:
             keyspace = await self._find(request.keyspace, incoming.identity)
             request.check(keyspace.generation, keyspace.placing)
             found = await keyspace.results_of(partial(WatchesOf, request), ())
-            result = list(found.items())
+            result = that_fit(found)
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ringpop_py.base.values.packed import make_packer
@@ -17,7 +17,7 @@ from ringpop_py.state.table.due import DueTimes, register_expiry
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.table.joins import LAST_WRITER_WINS
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import RecentChanges, WatchCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,7 @@ class States:
     Attributes:
         aggregations: the operations that can change keys.
         expired: how many keys have expired in partitions that were served here, by keyspace.
+        watches: what watchers had from these, by keyspace.
         make_entries: makes the container of a durable partition's entries; in memory by default.
     """
 
@@ -47,6 +48,7 @@ class States:
         register_saving(self.aggregations)
         self.make_entries: Callable[[], Entries] = MemoryEntries
         self._wall, self.expired = clock, Counter[str]()
+        self.watches = defaultdict[str, WatchCounts](WatchCounts)
         self._clock = HybridClock(name)
         self._pack = make_packer()
 
@@ -61,7 +63,7 @@ class States:
             keys_max=keys_max,
             entries=entries,
             due=due,
-            changes=RecentChanges(),
+            changes=RecentChanges(self.watches[definition.name]),
         )
 
     def direct(self, definition: Definition) -> DirectState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.base.arguments import checked_text, wrong
 from ringpop_py.base.errors import BodyError, ConfigError, KeyspaceError
@@ -59,12 +59,24 @@ class KeyChange(NamedTuple):
 
     Attributes:
         packed: its value as it is stored, in msgpack; None if it was deleted.
-        position: a watch after it goes on with the next change.
+        before: a position before it, which many changes share.
+        partition: of the key.
+        number: of the change in its partition; None if a watch goes on at *before*.
     """
 
     key: str
     packed: bytes | None
-    position: WatchPosition
+    before: WatchPosition
+    partition: int
+    number: int | None
+
+    @property
+    def position(self) -> WatchPosition:
+        """A watch after it goes on with the next change."""
+        if self.number is None:
+            return self.before
+        numbers = {**dict(self.before.numbers), self.partition: self.number}
+        return WatchPosition(self.before.generation, tuple(numbers.items()))
 
     @property
     def deleted(self) -> bool:
@@ -157,11 +169,13 @@ class Course:
     def position(self) -> WatchPosition:
         """Up to where all that was taken goes."""
         whole = [(n, number) for n, number in self._numbers.items() if number is not None]
-        return WatchPosition(self._head[1], tuple(whole))
+        return WatchPosition(self._head[1], tuple(sorted(whole)))
 
     def request(self, wait_s: float) -> WatchRequest:
         """Return what to ask next, and how long to wait for changes; not if some have no number."""
-        parts = tuple([self._part(n, number) for n, number in self._numbers.items()])
+        # Last, present rows: partition by partition, so that there are few changes meanwhile.
+        numbers = sorted(self._numbers.items(), key=lambda each: each[1] is None)
+        parts = tuple([self._part(n, number) for n, number in numbers])
         waits = all(number is not None for number in self._numbers.values())
         wait_ms = min(round(wait_s * 1_000), WAIT_MS_MAX) if waits else 0
         return WatchRequest(*self._head, self._prefix, self._exact, wait_ms, parts)
@@ -191,25 +205,19 @@ class Course:
     def _taken(self, number: int, watched: Watched) -> Iterable[KeyChange]:
         pages, rows = self._pages.get(number), watched.rows
         if self._numbers[number] is None and pages is not None:
+            if watched.following is not None and not rows:  # there was no room
+                return []
             pages.add(watched)
             if pages.start is None:
                 self._numbers[number] = pages.oldest
             position = self.position  # only then is the partition part of it
-            return [KeyChange(key, packed, position) for _, key, packed in rows]
+            return [KeyChange(key, packed, position, number, None) for _, key, packed in rows]
         if pages is not None:
             rows = tuple([row for row in rows if not pages.have(row[0], row[1])])
             if watched.upto >= pages.newest:
                 del self._pages[number]
-        found = []
-        for at, key, packed in rows:
-            self._numbers[number] = at
-            found.append(KeyChange(key, packed, self.position))
+        before = self.position
+        if rows:  # the others come first now, if there is not enough room for all
+            del self._numbers[number]
         self._numbers[number] = watched.upto
-        return found
-
-
-def is_news(result: Any) -> bool:  # noqa: ANN401 - of a part
-    """Return whether the *result* of a part is worth an answer before others have one."""
-    if isinstance(result, KeyspaceError):
-        return not result.passes
-    return bool(result.rows)
+        return [KeyChange(key, packed, before, number, at) for at, key, packed in rows]

@@ -12,6 +12,8 @@ look: who asked for them now would have come too late anyway.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +23,7 @@ from ringpop_py.state.table.due import plain
 from ringpop_py.state.watch.messages import Watched, gap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from ringpop_py.state.table.keyed import KeyedState
     from ringpop_py.state.watch.messages import WatchPart, WatchRequest
@@ -34,9 +36,10 @@ SAVED_BYTES: Final = 1 << 18
 CHANGE_BYTES: Final = 128
 """The bytes counted for a change besides its key and value."""
 ANSWER_BYTES: Final = 1 << 20
-"""The bytes after which an answer ends; the watcher asks for the rest."""
+"""The bytes of all parts after which an answer ends; the watcher asks for the rest."""
 PAGE_ROWS: Final = 1_000
 
+Listener = Callable[[Sequence[str], int], object]
 _Change = tuple[str, bytes | None]
 """A key and its value as it is stored; None for one that was deleted."""
 
@@ -46,19 +49,41 @@ class _Saved(Declared, frozen=True):
     kept: tuple[_Change, ...]
 
 
+@dataclass(slots=True)
+class WatchCounts:
+    """The questions of watchers of a keyspace at this node: those that wait, and what they had."""
+
+    waiting: int = 0
+    sent: int = 0
+    gaps: int = 0
+
+
+class AnswerRoom:
+    """How much may still go into an answer. It is exceeded by one change at most."""
+
+    def __init__(self) -> None:
+        self.left_bytes = ANSWER_BYTES
+
+    def take(self, key: str, packed: bytes | None) -> None:
+        """Count a change."""
+        self.left_bytes -= weight(key, packed)
+
+
 class RecentChanges:
     """See the module.
 
     Attributes:
+        counts: of the keyspace.
         newest: the number of the last change; 0 before the first.
         follows: whether changes are kept: `note` them. If not, count them in *newest*.
-        waiting: what to call at the next change.
+        listeners: what to call with the keys of each entry, and the number of its last change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counts: WatchCounts) -> None:
+        self.counts = counts
         self.newest = 0
         self.follows = True
-        self.waiting: set[Callable[[], object]] = set()
+        self.listeners: set[Listener] = set()
         self._looked = 0  # the newest change at the last look
         self._kept: deque[_Change] = deque()
         self._size_bytes = 0
@@ -67,6 +92,11 @@ class RecentChanges:
     def oldest(self) -> int:
         """The number after which all changes are kept."""
         return self.newest - len(self._kept)
+
+    def is_old(self, after: int | None) -> bool:
+        """Return whether who has seen up to *after* should go on soon: what follows may go."""
+        full = len(self._kept) > KEPT_MAX * 3 // 4 or self._size_bytes > KEPT_BYTES * 3 // 4
+        return full and after is not None and after < (self.oldest + self.newest) // 2
 
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
         """Keep the changes of an entry of the log."""
@@ -77,52 +107,61 @@ class RecentChanges:
         size = self._size_bytes + CHANGE_BYTES * count
         size += sum(map(len, chain(changed, changed.values(), deleted)))
         while (size > KEPT_BYTES or len(kept) > KEPT_MAX) and len(kept) > count:
-            size -= _weight(*kept.popleft())
+            size -= weight(*kept.popleft())
         self._size_bytes = size
-        if self.waiting:
-            for wake in tuple(self.waiting):
-                wake()
-        elif self.newest - self._looked > KEPT_MAX:
+        if self.listeners:
+            keys = [*changed, *deleted]
+            for listener in tuple(self.listeners):
+                listener(keys, self.newest)
+        elif self.newest - self._looked > max(KEPT_MAX, count):
             self.follows, self._size_bytes = False, 0
             kept.clear()
 
     # Watchers.
 
-    def look(self, request: WatchRequest, part: WatchPart, state: KeyedState) -> Watched:
-        """Return what *state*, whose changes these are, has for *part*.
+    def look(
+        self, request: WatchRequest, part: WatchPart, state: KeyedState, room: AnswerRoom
+    ) -> Watched:
+        """Return what *state*, whose changes these are, has for *part*, as far as there is *room*.
 
         Raises:
             WatchGap: if changes are wanted that are not kept.
         """
         self.follows, self._looked = True, self.newest
         if part.start is not None:
-            return self._page(request, part.start, state)
-        after = part.after
-        if after is None:
+            return self._page(request, part.start, state, room)
+        if part.after is None:
             return Watched((), self.newest)
-        if not self.oldest <= after <= self.newest:
-            raise gap(part.number, after, self.oldest, self.newest)
+        upto = part.after
+        if not self.oldest <= upto <= self.newest:
+            self.counts.gaps += 1
+            raise gap(part.number, upto, self.oldest, self.newest)
         rows: list[tuple[int, str, bytes | None]] = []
-        upto, size = after, 0
-        for upto, (key, packed) in enumerate(self._last(self.newest - after), after + 1):
+        for key, packed in self._last(self.newest - upto):
             if request.wants(key):
-                rows.append((upto, key, packed if packed is None else plain(packed)))
-                size += _weight(key, packed)
-                if size > ANSWER_BYTES:
+                if room.left_bytes < 0:
                     break
+                rows.append((upto + 1, key, packed if packed is None else plain(packed)))
+                room.take(key, packed)
+            upto += 1
+        self.counts.sent += len(rows)
         return Watched(tuple(rows), upto)
 
-    def _page(self, request: WatchRequest, start: str, state: KeyedState) -> Watched:
+    def _page(
+        self, request: WatchRequest, start: str, state: KeyedState, room: AnswerRoom
+    ) -> Watched:
         end = request.prefix + "\0" if request.exact else None
         rows: list[tuple[int, str, bytes | None]] = []
-        size = 0
-        for key, packed in state.scan_packed(request.prefix, start, end, PAGE_ROWS):
-            rows.append((self.newest, key, packed))
-            size += _weight(key, packed)
-            if size > ANSWER_BYTES:
+        found = state.scan_packed(request.prefix, start, end, PAGE_ROWS)
+        following = found[-1][0] + "\0" if len(found) == PAGE_ROWS else None
+        for key, packed in found:
+            if room.left_bytes < 0:
+                following = key
                 break
-        more = size > ANSWER_BYTES or len(rows) == PAGE_ROWS
-        return Watched(tuple(rows), self.newest, rows[-1][1] + "\0" if more else None)
+            rows.append((self.newest, key, packed))
+            room.take(key, packed)
+        self.counts.sent += len(rows)
+        return Watched(tuple(rows), self.newest, following)
 
     def _last(self, count: int) -> list[_Change]:
         return list(islice(reversed(self._kept), count))[::-1]  # watchers are mostly near the end
@@ -133,7 +172,7 @@ class RecentChanges:
         """Return the newest changes, packed."""
         left, count = SAVED_BYTES, 0
         for each in reversed(self._kept):
-            left -= _weight(*each)
+            left -= weight(*each)
             if left < 0:
                 break
             count += 1
@@ -154,8 +193,9 @@ class RecentChanges:
         self.newest, self._kept = found.newest, deque(found.kept)
         # Perhaps somebody has begun to watch since; he looks here soon.
         self.follows, self._looked = True, found.newest
-        self._size_bytes = sum(_weight(*each) for each in found.kept)
+        self._size_bytes = sum(weight(*each) for each in found.kept)
 
 
-def _weight(key: str, packed: bytes | None) -> int:
+def weight(key: str, packed: bytes | None) -> int:
+    """Return the bytes counted for a change."""
     return CHANGE_BYTES + len(key) + len(packed or b"")

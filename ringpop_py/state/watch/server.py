@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.errors import BadOperation
+from ringpop_py.base.errors import BadOperation, KeyspaceError
 from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.state.messages import WATCH
-from ringpop_py.state.watch.course import is_news
 from ringpop_py.state.watch.messages import Watched, WatchRequest
-from ringpop_py.state.watch.recent import RecentChanges
+from ringpop_py.state.watch.recent import AnswerRoom, RecentChanges, weight
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ringpop_py.state.shares.dispatcher import Dispatcher
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.server import Held
+    from ringpop_py.state.table.keyed import KeyedState
+    from ringpop_py.state.watch.recent import Listener
 
 CROWD: Final = 16
 """The watchers of a partition that are answered for each change."""
@@ -28,18 +31,73 @@ GATHER_S: Final = 0.0004
 """For each of more watchers, how long changes gather before they are answered. So a change costs a
 crowd less than half of a processor, whatever the number of its watchers."""
 GATHER_S_MAX: Final = 1.0
+TOGETHER_BYTES: Final = 4 << 20
+"""The most bytes of the answers of all owners together that a client is sent; or one part."""
 SPARE_S: Final = 5.0
 """How long an owner may take to answer, besides the wait."""
 
 
-class _Bell:
-    """Wakes a watcher at the next change of any of its partitions."""
+class _Watcher:
+    """One question to this node, until it is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: WatchRequest) -> None:
         self.rung = trio.Event()
+        self.crowd = 0  # of watchers of one partition
+        self._request = request
+        self._room = AnswerRoom()
+        self._parts = {part.number: part for part in request.parts}
+        self._asked = {part.number: part.after for part in request.parts}
+        self._listened: dict[int, tuple[RecentChanges, Listener]] = {}
+        self._current: set[int] = set()  # of which all is seen, and that is nothing
+        self.is_late = False  # whether the asker has to learn up to where that is
 
-    def ring(self) -> None:
-        self.rung.set()
+    async def look(self, partition: Held) -> Watched:
+        """Return what the part of *partition* has, and be told what changes there."""
+        number, recent = partition.number, partition.state.changes
+        if not isinstance(recent, RecentChanges):
+            raise BadOperation("only durable keyspaces can be watched: copies in memory may differ")
+        self._listen(number, recent)
+        part = self._parts[number]
+
+        def found_in(state: KeyedState) -> Watched:
+            found = recent.look(self._request, part, state, self._room)
+            if part.after is not None and not found.rows:
+                self._parts[number] = replace(part, after=found.upto)
+                self._current.add(number)
+            return found
+
+        # Only the true owner knows whether what is no past number here is a gap.
+        is_past = part.after is not None and part.after <= recent.newest
+        return await partition.read(found_in, stale=is_past)
+
+    def _listen(self, number: int, recent: RecentChanges) -> None:
+        self._current.discard(number)
+        if not self._listened:
+            recent.counts.waiting += 1
+        if self._listened.get(number, (None,))[0] is not recent:
+            listener = partial(self._heard, number)
+            self._listened[number] = recent, listener
+            recent.listeners.add(listener)
+        self.crowd = max(self.crowd, len(recent.listeners))
+
+    def _heard(self, number: int, keys: Iterable[str], newest: int) -> None:
+        # Changes of other keys wake nobody, and are seen by that: without this, a watcher of a
+        # quiet key would look at each change of its partition, or find a gap at last.
+        if number not in self._current or any(map(self._request.wants, keys)):
+            self._current.discard(number)
+            self.rung.set()
+            return
+        self._parts[number] = replace(self._parts[number], after=newest)
+        if self._listened[number][0].is_old(self._asked[number]):
+            self.is_late = True
+            self.rung.set()
+
+    def end(self) -> None:
+        """Listen no longer."""
+        for recent, listener in self._listened.values():
+            recent.listeners.discard(listener)
+        for recent, _ in islice(self._listened.values(), 1):
+            recent.counts.waiting -= 1
 
 
 async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
@@ -48,39 +106,20 @@ async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
     If that is no news, it waits up to *wait_ms* for some, or until partitions come or go.
     """
     until = trio.current_time() + request.wait_ms / 1_000
-    wanted = {part.number: part for part in request.parts}
-    followed: set[RecentChanges] = set()
-    bell = _Bell()
-
-    async def look(partition: Held) -> Watched:
-        recent = partition.state.changes
-        if not isinstance(recent, RecentChanges):
-            raise BadOperation("only durable keyspaces can be watched: copies in memory may differ")
-        recent.waiting.add(bell.ring)  # first, so that no change comes between
-        followed.add(recent)
-        part = wanted[partition.number]
-        # Only the true owner knows whether what is no past number here is a gap.
-        is_past = part.after is not None and part.after <= recent.newest
-        found = await partition.read(lambda state: recent.look(request, part, state), stale=is_past)
-        if part.after is not None:
-            wanted[partition.number] = replace(part, after=found.upto)
-        return found
-
+    watcher = _Watcher(request)
     try:
         while True:
-            changed, bell.rung = host.changed, trio.Event()
-            results = await host.each(request.numbers, look)
-            waits = all(map(_is_empty, results)) and not host.ending
+            changed, watcher.rung = host.changed, trio.Event()
+            results = await host.each(request.numbers, watcher.look)
+            waits = all(map(_is_empty, results)) and not (watcher.is_late or host.ending)
             if not waits or trio.current_time() >= until:
                 return results
             with trio.move_on_at(until):
-                await _either(bell.rung, changed)
-                crowd = max((len(recent.waiting) for recent in followed), default=0) - CROWD
-                if bell.rung.is_set() and crowd > 0:
-                    await trio.sleep(min(crowd * GATHER_S, GATHER_S_MAX))
+                await _either(watcher.rung, changed)
+                if watcher.rung.is_set() and watcher.crowd > CROWD:
+                    await trio.sleep(min((watcher.crowd - CROWD) * GATHER_S, GATHER_S_MAX))
     finally:
-        for recent in followed:
-            recent.waiting.discard(bell.ring)
+        watcher.end()
 
 
 def _is_empty(result: object) -> bool:
@@ -144,6 +183,7 @@ async def watched(dispatcher: Dispatcher, wanted: WatchesOf) -> dict[int, object
     by_owner: dict[str, list[int]] = defaultdict(list)
     for number in request.numbers:
         by_owner[host.destination(number)].append(number)
+    after = {part.number: part.after for part in request.parts}
     results: dict[int, object] = {}
     deadline = trio.current_time() + request.wait_ms / 1_000 + SPARE_S
     if len(by_owner) == 1:  # the usual case, of one key, needs no nursery
@@ -153,9 +193,28 @@ async def watched(dispatcher: Dispatcher, wanted: WatchesOf) -> dict[int, object
         async def ask(numbers: list[int]) -> None:
             found = await dispatcher.ask(WatchesOf(request, host), numbers, deadline)
             results.update(found)
-            if request.wait_ms and any(map(is_news, found.values())):
+            if request.wait_ms and any(_is_news(found[n], after[n]) for n in numbers):
                 nursery.cancel_scope.cancel()
 
         for numbers in by_owner.values():
             nursery.start_soon(ask, numbers)
     return results
+
+
+def that_fit(results: Mapping[int, object]) -> list[tuple[int, object]]:
+    """Return those of *results* that a client is sent; it asks for the others again."""
+    fitted: list[tuple[int, object]] = []
+    left = TOGETHER_BYTES
+    for number, result in results.items():
+        rows = result.rows if isinstance(result, Watched) else ()
+        size = sum(weight(key, packed) for _, key, packed in rows)
+        if size <= left or left == TOGETHER_BYTES:
+            fitted.append((number, result))
+            left -= size
+    return fitted
+
+
+def _is_news(result: object, after: int | None) -> bool:
+    if isinstance(result, Watched):
+        return bool(result.rows) or result.upto != after
+    return isinstance(result, KeyspaceError) and not result.passes

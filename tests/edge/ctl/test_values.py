@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ringpop_py import tag_of
+from ringpop_py.client.sync.watch import Changes
 from ringpop_py.edge.cli.commands import ExitCode
+from ringpop_py.edge.ctl import values
 from ringpop_py.edge.ctl.ringpopctl import main
 from ringpop_py.edge.ctl.values import _expiry_said
+from ringpop_py.state.watch import recent
 from tests.edge.ctl.served import ctl, nodes
+
+if TYPE_CHECKING:
+    from ringpop_py.state.watch.course import KeyChange
 
 CART = {"of": "adä", "lines": [1, None, 2.5]}
 
@@ -153,3 +161,51 @@ async def test_a_wrong_time_is_refused_with_the_reason(
 def test_an_instant_that_is_past_or_after_the_last_date_can_be_shown() -> None:
     assert _expiry_said(1).endswith("UTC, which is past: its owner deletes it")
     assert _expiry_said(1e15).startswith("expires in ")
+
+
+async def test_changes_are_printed_and_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until Ctrl-C, which comes here when nothing has changed for a while."""
+    monkeypatch.setattr(values, "WAIT_S", 0.1)
+    monkeypatch.setattr(recent, "KEPT_MAX", 3)
+    some = Changes.some
+
+    def interrupted(self: Changes, wait_s: float) -> list[KeyChange]:
+        found = some(self, wait_s)
+        if not found:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Changes, "some", interrupted)
+    async with nodes("a") as (node,):
+        keyspace = await node.open_keyspace("k", partitions=1)
+        await keyspace.put("u/1", ["te\x1b"])
+        await keyspace.put("u/2", b"x")
+        watching = ("keyspace", "watch", "k")
+        first = await ctl(node, capsys, *watching, "--existing", "--prefix", "u/")
+        position = first.err.split()[-1]
+        await keyspace.delete("u/1")
+        await keyspace.put("v", 2)
+        after = (*watching, "--after", position)
+        second = await ctl(node, capsys, *after, "--format", "json")
+        of_key = await ctl(node, capsys, *after, "--key", "u/1")
+        for number in range(5):
+            await keyspace.put("v", number)
+        gone = await ctl(node, capsys, *after)
+        wrong = await ctl(node, capsys, *watching, "--after", "yesterday")
+
+    assert first.code == of_key.code == ExitCode.INTERRUPTED
+    assert re.sub("JSON: [^)]*", "JSON: ANY", first.out).splitlines() == [
+        'put "u/1" ["te\\u001b"]',
+        "put \"u/2\" (the value of key 'u/2' cannot be shown as JSON: ANY)",
+    ]
+    lines = [json.loads(line) for line in second.out.splitlines()]
+    assert [line.pop("position") for line in lines][-1] in second.err
+    assert lines == [
+        {"key": "u/1", "deleted": True, "value": None},
+        {"key": "v", "deleted": False, "value": 2},
+    ]
+    assert of_key.out == 'delete "u/1"\n'
+    assert (gone.code, "--existing" in gone.err, "no longer has" in gone.err) == (1, True, True)
+    assert (wrong.code, "is no position" in wrong.err) == (ExitCode.USAGE, True)

@@ -116,6 +116,7 @@ DOORS: Any = (
     ("PUT", OWN, {"json": {"partitions": 1}}),
     ("GET", f"{OWN}/owners", {}),
     ("GET", f"{OWN}/keys", {}),
+    ("GET", f"{OWN}/changes", {"params": {"after": "no position"}}),  # others have no end
     ("POST", f"{OWN}/get-many", {"json": {"keys": ["x"]}}),
     ("POST", f"{OWN}/update-many", {"json": {"changes": [{"key": "x", "operation": "put"}]}}),
     ("PUT", f"{OWN}/keys/x", {"json": 1}),
@@ -170,9 +171,11 @@ LOOKS = {
     *("/", "/ui", "/ui/state", "/ui/events", "/ui/lookup", "/ui/found", "/ui/member"),
     *("/ui/console.css", "/ui/console.js", "/ui/pictures.css", "/ui/pictures.js"),
     *("/keyspaces/{keyspace}", "/keyspaces/{keyspace}/owners", "/keyspaces/{keyspace}/keys"),
+    "/keyspaces/{keyspace}/changes",
     *("/keyspaces/{keyspace}/keys/{key}", "/shuffles", "/shuffles/{shuffle}"),
 }
 """The paths that a reader may GET."""
+ENDLESS = {("GET", "/ui/events"), ("GET", "/keyspaces/{keyspace}/changes")}
 FOR_READERS = {("GET", path) for path in LOOKS} | {("POST", "/keyspaces/{keyspace}/get-many")}
 NOT_FOR_READERS = {
     ("PUT", "/keyspaces/{keyspace}"),
@@ -209,19 +212,21 @@ async def test_a_reader_looks_and_changes_nothing(
             for route in routes
             for method in (route.methods or set()) - {"HEAD"}
         }
-        for method, path in served - {("GET", "/ui/events")}:  # which has no end
+        for method, path in served - ENDLESS:
             url = path.format_map(defaultdict(lambda: "x", keyspace="k", operation="add"))
             answer = await http.request(method, url)
             forbidden = answer.status_code == 403 and "not ringpop://c/reader/rita" in answer.text
             (refused if forbidden else admitted).add((method, path))
         events = await http.head("/ui/events")
+        changes = await http.head("/keyspaces/k/changes")
         got = await http.post("/keyspaces/k/get-many", json={"keys": ["x"]})
         left = await (await node.keyspaces.get("k")).get("x")
 
     assert served == FOR_READERS | NOT_FOR_READERS
     assert refused == NOT_FOR_READERS
-    assert admitted == FOR_READERS - {("GET", "/ui/events")}
+    assert admitted == FOR_READERS - ENDLESS
     assert events.is_success
+    assert changes.is_success
     assert got.json()["values"] == {"x": 1} == {"x": left}
 
 
@@ -483,11 +488,14 @@ async def test_a_revoked_caller_is_refused_and_an_open_page_of_theirs_ends(
     revoked = revoking(NOTHING, holders_of("ann", None), wall_s())
     async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
         http.headers.update(shown[door])
-        async with http.stream("GET", "/ui/events") as page:
+        changes = http.stream("GET", "/keyspaces/k/changes")
+        async with http.stream("GET", "/ui/events") as page, changes as stream:
             assert page.is_success
+            assert stream.is_success
             write_keys(tmp_path / "cluster.key", (KEY,), replace=True, revoked=revoked)
             with trio.fail_after(20):
                 await page.aread()
+                await stream.aread()
         refused = await http.get("/keyspaces")
         assert refused.status_code == 401
         assert "is revoked" in refused.json()["message"]

@@ -20,11 +20,11 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.base.config.settings import PRESETS
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.dataflow import start_dataflow
+from ringpop_py.edge.console.activity import dataflows_in
 from ringpop_py.edge.console.charts import CHARTS
 from ringpop_py.edge.console.page import PARTS
 from ringpop_py.edge.console.ringmap import METRICS
 from ringpop_py.edge.web import overview, pages
-from ringpop_py.edge.web.activity import dataflows_in
 from ringpop_py.edge.web.overview import Overview
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.security.identity import Role

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.watch.messages import Watched
     from ringpop_py.state.watch.watch import AsyncChanges
     from tests.state.keyspaces.clusters import Cluster
 
@@ -161,6 +162,26 @@ async def test_what_is_no_longer_kept_is_a_gap(monkeypatch: pytest.MonkeyPatch) 
             await anext(keyspace.watch(key="k", after=changes.position))
 
 
+async def test_each_partition_has_its_turn_in_small_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "ANSWER_BYTES", 1)  # a change for each owner, or a row
+    async with opened("a", "b") as (_, keyspace, nursery):
+        for number in range(30):
+            await keyspace.put(f"k{number}", 0)
+        rows = keyspace.watch(existing=True, idle_s=5)
+        first = await anext(rows)
+        found = await begun(keyspace.watch(), nursery)
+        for number in range(30):
+            await keyspace.put(f"k{number}", 1)
+        seen = {first.key: [first.value]}
+        async for change in rows:
+            seen.setdefault(change.key, []).append(change.value)
+        assert all(values in ([0, 1], [1]) for values in seen.values())
+        assert seen.keys() == {f"k{number}" for number in range(30)}
+        assert sorted(found) == sorted((key, 1) for key in seen)
+
+
 async def test_bad_arguments_and_keyspaces_say_why() -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a")
@@ -190,3 +211,46 @@ async def test_an_ending_node_waits_for_no_watcher() -> None:
         began = trio.current_time()
         await cluster.stop("b")
         assert trio.current_time() < began + 3
+
+
+async def test_what_does_not_fit_into_an_answer_comes_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "ANSWER_BYTES", 1_000)
+    async with opened("a", "b") as (_, keyspace, nursery):
+        for number in range(40):
+            await keyspace.put(f"k{number}", "x" * 400)
+        there = keyspace.watch(existing=True, idle_s=1)
+        expected = {f"k{number}" for number in range(40)}
+        assert {change.key async for change in there} == expected
+        found = await begun(keyspace.watch(), nursery)
+        changes = [(f"k{n % 40}", "put", n) for n in range(400)]
+        await keyspace.update_many(changes, operation_id="together")
+        with trio.fail_after(5):
+            while len(found) < 40:
+                await trio.sleep(0.01)
+        assert dict(found) == {f"k{n}": n + 360 for n in range(40)}
+
+
+async def test_changes_of_other_keys_wake_no_watcher_and_leave_it_no_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "KEPT_MAX", 40)
+    looks = list[int]()
+    look = recent.RecentChanges.look
+
+    def counted(self: recent.RecentChanges, *about: Any) -> Watched:  # noqa: ANN401
+        looks.append(self.newest)
+        return look(self, *about)
+
+    async with opened("a", "b") as (_, keyspace, nursery):
+        found = await begun(keyspace.watch("quiet"), nursery)
+        await trio.sleep(1)
+        monkeypatch.setattr(recent.RecentChanges, "look", counted)
+        for number in range(2_000):
+            await keyspace.put(f"loud-{number}", number)
+        assert len(looks) < 1_000
+        await keyspace.put("quiet", 1)
+        with trio.fail_after(5):
+            while found != [("quiet", 1)]:
+                await trio.sleep(0.01)

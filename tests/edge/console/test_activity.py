@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringpop_py.edge.web.activity import (
+from ringpop_py.edge.console.activity import (
     HANDOVERS_KEPT,
     Handovers,
     jobs_in,
