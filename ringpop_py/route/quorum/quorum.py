@@ -92,7 +92,7 @@ class Quorum:
         """Return the error of a request to which too few members answer."""
         asked, errors = self._asked, self.errors
         if len(asked) < self.needed:  # so it was sent to nobody
-            few = f"{self.what} is {self.needed}, and the ring has {len(asked)} members"
+            few = f"{self.what} is {self.needed}, more than the members in the ring ({len(asked)})"
             return NotEnoughReplies(few, (), "no")
         for error in errors.values():
             if isinstance(error, ConfigError) and not self.replies:

@@ -88,7 +88,7 @@ def test_a_ring_with_too_few_members_is_an_error_that_says_how_many_there_are() 
 
     assert quorum.is_decided
     error = quorum.failure()
-    assert str(error) == "w is 2, and the ring has 1 members"
+    assert str(error) == "w is 2, more than the members in the ring (1)"
     assert error.took_effect == "no"
 
 

@@ -280,20 +280,24 @@ async def test_a_member_refuses_what_it_is_not_among_the_first_for_by_its_own_ri
         assert c.puts() == [1, 0, 1]
 
 
-async def test_a_member_that_refused_is_asked_again_when_its_ring_is_right() -> None:
+@pytest.mark.parametrize(("after_s", "refusals"), [(0.05, 1), (0.5, 2)])
+async def test_a_member_that_refused_is_asked_again_when_its_ring_is_right(
+    after_s: float, refusals: int
+) -> None:
     async with cluster(3) as c:
         a, b, _ = c.nodes
         right = b.ring
         b.ring = right.with_changes([], [b.name])
 
         async def correct() -> None:
-            await trio.sleep(0.5)
+            await trio.sleep(after_s)
             b.ring = right
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(correct)
             assert [*await a.replicate(KEY, PUT, w=3)] == c.names
-        assert b.proxying.counts.refused_keys == 2  # immediately, and once more
+        # The first retry waits a moment for the views to agree, the second one for a second.
+        assert b.proxying.counts.refused_keys == refusals
         assert c.puts() == [1, 1, 1]
 
 
@@ -301,7 +305,9 @@ async def test_with_fewer_members_than_n_all_of_them_get_it() -> None:
     async with cluster(2) as c:
         assert [*await c.nodes[0].replicate(KEY, PUT)] == c.names
 
-        with pytest.raises(NotEnoughReplies, match="w is 3, and the ring has 2 members"):
+        with pytest.raises(
+            NotEnoughReplies, match=r"w is 3, more than the members in the ring \(2\)"
+        ):
             await c.nodes[0].replicate(KEY, PUT, w=3)
         assert c.puts() == [1, 1]
 
@@ -540,5 +546,7 @@ async def test_what_resolve_raises_is_for_the_caller() -> None:
 
 async def test_a_read_of_too_few_members_is_an_error() -> None:
     async with cluster(2) as c:
-        with pytest.raises(NotEnoughReplies, match="r is 3, and the ring has 2 members"):
+        with pytest.raises(
+            NotEnoughReplies, match=r"r is 3, more than the members in the ring \(2\)"
+        ):
             await c.nodes[0].quorum_read(KEY, GET, r=3)
