@@ -1,6 +1,6 @@
 """A shop on three hosts, under load while they are killed, paused and restarted.
 
-Each host runs a daemon and the FastAPI application of shop.py. A cart is in the memory of one
+Each host runs a daemon and the FastAPI application of carts_app.py. A cart is in the memory of one
 host, and all requests for it come there; orders are in a durable keyspace. The load comes as
 through a load balancer: to any host, and to the next one if a host does not answer.
 
@@ -55,7 +55,7 @@ class Host:
         daemon += ["--hosts", str(hosts), "--preset", "local", "--app-url", f"http://{self.app}"]
         daemon += ["--store", str(store), "--create-store"]
         host, _, port = self.app.partition(":")
-        app = [str(BIN / "uvicorn"), "shop:app", "--host", host, "--port", port]
+        app = [str(BIN / "uvicorn"), "carts_app:app", "--host", host, "--port", port]
         with (self._folder / f"{self.name}.log").open("ab") as log:
             environment = {**os.environ, "HOST_NAME": self.name, "RINGPOP_PEER": self.daemon}
             for command in (daemon, [*app, "--app-dir", str(Path(__file__).parent)]):

@@ -13,6 +13,7 @@ ENDS = {
     "carts": "were ordered, none lost, none twice",
     "ripple": "the counts are those of a run in which nobody died",
     "fixed_partitions": "none lost, none twice",
+    "shop/run": "the books, the dashboard and the shelves agree with all of them",
     "training": "the losses are the same as without the kill",
     "volley": "none lost, none twice, nobody restarted",
 }
@@ -31,6 +32,7 @@ TOLD = {
         "partition 6: athens -> ephesus",
         "ephesus    serves [6, 7]",
     ],
+    "shop/run": ["kill 3: ", "is paused for 3 s", "the clock of", "the dashboard is killed"],
     "training": ["327,346 flights are at 3 nodes", "epoch 2, batch 40: a node is killed"],
     "volley": [
         "volley-2 gained [171,256), lost nothing",
@@ -40,9 +42,12 @@ TOLD = {
     ],
 }
 
+OPTIONS = {"shop/run": ["--kills", "3", "--for", "18"]}
+
 
 def test_every_example_is_tested() -> None:
     scripts = {path.stem for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text("utf-8")}
+    scripts |= {f"{path.parent.name}/run" for path in EXAMPLES.glob("*/run.py")}
 
     assert scripts == set(ENDS) == set(TOLD)
 
@@ -51,7 +56,7 @@ def test_every_example_is_tested() -> None:
 @pytest.mark.parametrize("name", sorted(ENDS))
 def test_an_example_ends_as_its_story_should(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py"],
+        [sys.executable, EXAMPLES / f"{name}.py", *OPTIONS.get(name, [])],
         capture_output=True,
         text=True,
         timeout=120,

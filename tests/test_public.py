@@ -21,7 +21,11 @@ LISTED = (
 PUBLIC = {*LISTED, "ringpop_py.errors", "ringpop_sim", "ringpop_sim.linear"}
 SCRIPT = "ringpop_py.cli.pipeline"
 """Its file is what spark-submit is given; nothing of it is imported."""
-GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*.py"))]
+GUIDES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("examples/**/*.py")),
+]
 IMPORTED = re.compile(r"\b(?:from|import) +(ringpop_\w+(?:\.\w+)*)")
 NAMED = re.compile(r"`(ringpop_(?:py|sim)(?:\.[a-z]\w*)+)")
 

@@ -95,7 +95,7 @@ class NodeMetrics:
         }
         yield _gauge("ringpop_info", "What this node is.", {tuple(what.values()): 1}, *what)
         text = "When this node was started, in seconds since 1970."
-        yield _one("ringpop_start_time_seconds", text, ringpop.started_at)
+        yield _one("ringpop_start_time_seconds", text, ringpop.reporter.started_at)
         yield _one("ringpop_ready", "1 once the first join is done.", ringpop.ready)
         yield _one("ringpop_draining", "1 while it drains or ends.", ringpop.ending.draining)
         away = bool(ringpop.readiness.application_trouble)

@@ -98,7 +98,7 @@ class Actor(ABC, Generic[M, R]):
         not at all if that fails. It replaces one of the same name; there are up to `REMINDERS_MAX`.
 
         Args:
-            in_s: after so many seconds.
+            in_s: after so many seconds; with 0, soon: the next step of some work.
             at: at this moment: seconds since 1970, or a `datetime` with a time zone. If it has
                 passed, soon.
             every_s: again and again after so many seconds, 1 or more. What was missed, because

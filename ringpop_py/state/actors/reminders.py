@@ -158,7 +158,8 @@ class Agenda:
         if at is not None:
             at_ms = instant_ms(at, "at")
         elif in_s is not None:
-            at_ms = self._now_ms + ms_of(in_s, "in_s")
+            what = "0 or more seconds, at most 100 years"
+            at_ms = self._now_ms + (0 if in_s == 0 else ms_of(in_s, "in_s", what))
         elif every_ms:
             at_ms = self._now_ms + every_ms
         else:

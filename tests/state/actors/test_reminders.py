@@ -97,9 +97,11 @@ async def test_a_reminder_of_the_same_name_replaces_and_one_of_the_past_comes_so
         await carts.ask("ada", {"remind": "x", "in_s": 5, "say": "first"})
         await carts.ask("ada", {"remind": "x", "in_s": 20, "say": "second"})
         await carts.ask("ada", {"remind": "y", "at": 1_700_000_000.5})
+        await carts.ask("ada", {"remind": "z", "in_s": 0})
         await trio.sleep(30)
         found = await carts.ask("ada", {})
-        assert [(name, message) for name, _, message in found] == [("y", None), ("x", "second")]
+        said = [(name, message) for name, _, message in found]
+        assert said == [("y", None), ("z", None), ("x", "second")]
 
 
 async def test_a_move_takes_the_reminder_along() -> None:
@@ -224,7 +226,7 @@ async def test_what_cannot_be_is_refused_with_a_reason() -> None:
         carts = keyspace.actor(Cart)
         for message, why in [
             ({"remind": "x"}, "Give in_s, at or every_s"),
-            ({"remind": "x", "in_s": 0}, "in_s is seconds above 0"),
+            ({"remind": "x", "in_s": -1}, "in_s is 0 or more seconds"),
             ({"remind": "x", "in_s": 1, "at": 5}, "exclude each other"),
             ({"remind": "x", "every_s": 0.5}, "1 or more seconds"),
             ({"remind": "x", "at": "noon"}, "at is seconds since 1970"),
