@@ -3,7 +3,7 @@
 This is the state of a partition of a keyspace in ``memory`` mode. Nothing outlives the nodes, and
 both sides of a network partition go on serving. This can be lost:
 
-- Everything that a node held, if it dies before handing that over.
+- Everything that a node held, if it dies before handing that over and no other has a copy.
 - With ``last_writer_wins``: of two writes to one key on two sides, the one with the earlier clock,
   though both were acknowledged. Clocks are hybrid, so a write that its writer made after seeing
   another is later; if two writers did not know of each other, their clocks decide.
