@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 TookEffect = Literal["no", "unknown"]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypedDict, Unpack
 
     class _Attributes(TypedDict, total=False):
@@ -239,6 +239,30 @@ class MayHaveRun(ProxyError, code="may-have-run", http_status=504):
 
 class DeadlineExceeded(ProxyError, code="deadline-exceeded", http_status=504):
     """The deadline for the request as a whole passed. The last attempt may still run."""
+
+
+class NotEnoughReplies(ProxyError, code="not-enough-replies"):
+    """Fewer of a key's members have answered, or can, than the caller needs.
+
+    Those that answered keep what they did, and others may still do it: nothing is undone.
+
+    Attributes:
+        answered: the members that have answered.
+        errors: why others do not, by member. A member in neither of the two has not answered yet.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        history: Sequence[str] = (),
+        took_effect: TookEffect | None = None,
+        *,
+        answered: Sequence[str] = (),
+        errors: Mapping[str, RingpopError] | None = None,
+    ) -> None:
+        super().__init__(message, history, took_effect)
+        self.answered = tuple(answered)
+        self.errors = dict(errors or {})
 
 
 class ShuffleError(RingpopError, code="shuffle-error"):
@@ -553,6 +577,7 @@ __all__ = [
     "NameLost",
     "NoOwner",
     "NotEnoughMembers",
+    "NotEnoughReplies",
     "OperationIdReused",
     "OperationRefused",
     "OperationTooOld",

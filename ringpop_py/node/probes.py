@@ -71,7 +71,7 @@ class ApplicationProbes:
     def _tell(self) -> None:
         door, (url, _) = self._door, self._at
         if self._ringpop.node.dialect.extends:  # others would not know the label
-            self._ringpop.set_own_label(AWAY_LABEL, None if door.is_open else AWAY[1])
+            self._ringpop.labels.set_own(AWAY_LABEL, None if door.is_open else AWAY[1])
         if door.is_open:
             text = f"the application at {url} answers again: this node owns keys again"
             log.info("application-back", text=text, url=url)

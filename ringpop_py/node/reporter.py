@@ -57,6 +57,7 @@ class Reporter:
         status_changes: how often a member came to each status.
         series: the last ten minutes, in figures.
         audit: where accesses to data are told, if they are.
+        started_at: when this node was started, in Unix time.
         clocks: this node's clock, and what others' clocks said.
     """
 
@@ -65,7 +66,8 @@ class Reporter:
         self.status_changes: Counter[Status] = Counter()
         self.stalls: deque[tuple[float, float]] = deque(maxlen=RECENT_MAX)
         self.troubles: deque[tuple[float, str, str]] = deque(maxlen=RECENT_MAX)
-        self.series = Series(time.time())
+        self.started_at = time.time()
+        self.series = Series(self.started_at)
         self.audit: AuditFile | None = None
         self.clocks = Clocks()
         self._name = name
@@ -77,6 +79,11 @@ class Reporter:
         """Write what waits for the audit log, if there is one."""
         if self.audit is not None:
             self.audit.close()
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log *event* as a warning, and keep it; *fields* has a ``member`` and a ``text``."""
+        log.warning(event, **fields)
+        self.events.note({"event": event, **fields})
 
     def is_burst(self, changes: Sequence[fx.StatusChanged]) -> bool:
         """If *changes* of one message are many, log them in one line; return whether they are."""
@@ -122,9 +129,7 @@ class Reporter:
     def _level_of(self, effect: fx.Effect) -> str:
         # A cluster in a steady state logs nothing above debug.
         match effect:
-            case fx.JoinRejected(address, reason):
-                level = self._once(str(address), reason)
-            case fx.HostSilent(host, why):  # reasons may take turns
+            case fx.JoinRejected(host, why) | fx.HostSilent(host, why):  # reasons may take turns
                 level = self._once(str(host), why)
             case fx.StrangerRefused(address):
                 level = self._once(str(address), STRANGER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +37,8 @@ from ringpop_py.route.proxy.owners import RingOwners
 from ringpop_py.route.proxy.receive import ProxyServer
 from ringpop_py.route.proxy.request import Handler, ManyHandler
 from ringpop_py.route.proxy.web_entry import EntryServer
+from ringpop_py.route.quorum.quorum import most_given
+from ringpop_py.route.quorum.replication import Replication
 from ringpop_py.state.keyspaces.on_demand import KeyspacesOnDemand
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.discovery.seeds import Resolver
     from ringpop_py.member.swim.member import Labels, Member
     from ringpop_py.member.swim.node import Node
-    from ringpop_py.member.swim.records import Record
     from ringpop_py.net.security.credentials import KeyCredentials
     from ringpop_py.net.transport.channel import Channel
     from ringpop_py.node.end import EndHook
@@ -61,8 +61,11 @@ if TYPE_CHECKING:
         AnyRequest,
         Headers,
         OwnerReply,
+        Reply,
+        Request,
         RequestOptions,
     )
+    from ringpop_py.route.quorum.quorum import Repair, Resolve
     from ringpop_py.state.catalog.stored import OpenedStore
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.keyspaces.registry import Keyspaces
@@ -78,7 +81,9 @@ M = TypeVar("M", bound=ManyHandler)
 A = TypeVar("A", bound="Aggregation")
 E = TypeVar("E", bound="EndHook")
 T = TypeVar("T", bound="TickHandler")
+F = TypeVar("F")
 RECONCILE_S_MAX: Final = 0.1
+NO_DEBUG: Final = "this process does not let its log level be changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class Ringpop:
         shuffles: the process beside this one that runs them, if there is one.
         dataflows: those that were started here; None if none was.
         schedules: those of `every`, by name.
+        replication: carries out `replicate` and `quorum_read`.
         signals: what an operator is told of this node's peers and of its machine.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
@@ -128,7 +134,6 @@ class Ringpop:
         self.config = config
         self.channel = channel
         self.node: Node = node
-        self.started_at = time.time()
         self.http_address: Address | None = None
         self.http_in_address: Address | None = None
         self.shuffles: ShufflesBeside | None = None
@@ -143,25 +148,25 @@ class Ringpop:
         self.driver = NodeDriver(node, channel, self._observe)
         strain = Strain(self.driver.lateness, self.reporter.stalls)
         self.signals = Signals(self.driver.reach, strain, Knocks(channel), Disks({}))
-        resolver = resolver and resolver._replace(is_member=partial(_has_address, node))
+        resolver = resolver and resolver._replace(
+            is_member=lambda address: any(member.address == address for member in node.members)
+        )
         self.seeds = Seeds(config.hosts, config.hosts_file, partial(_hosts_read, self), resolver)
         mark = ReplayMark(always=config.http_in is None)
         self.application = Application(
             node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max, mark
         )
-        self.proxying = Proxy(
-            channel,
-            self.application,
-            RingOwners(
-                self.name,
-                lambda: self.ring,
-                partial(_reconcile, self),
-                config.proxy.consistency,
-                is_doubtful=lambda name: self.status_of(name) is not Status.ALIVE,
-            ),
-            service=config.service,
-            address_of=self.address_of,
+        owners = RingOwners(
+            self.name,
+            lambda: self.ring,
+            partial(_reconcile, self),
+            config.proxy.consistency,
+            is_doubtful=lambda name: self.status_of(name) is not Status.ALIVE,
         )
+        self.proxying = Proxy(
+            channel, self.application, owners, service=config.service, address_of=self.address_of
+        )
+        self.replication = Replication(channel, self.proxying, owners)
         ProxyServer(channel, self.proxying)
         EntryServer(
             channel,
@@ -171,7 +176,7 @@ class Ringpop:
             wait_for_change=self.next_change,
         )
         self.labels = OwnLabels(self.driver)
-        self.on_debug: Callable[[bool], None] = _ignore_debug
+        self.on_debug: Callable[[bool], None] = lambda _on: log.warning(NO_DEBUG)
         self.on_end: Callable[[], None] | None = None
         self._observers: list[Callable[[fx.Effect], None]] = [self.readiness.observe]
         self._changed = trio.Event()
@@ -294,12 +299,7 @@ class Ringpop:
             ConfigError: *endpoint* is not text, as in ``@ringpop.handler`` without parentheses.
         """
         checked_text(endpoint, "the endpoint of a handler")
-
-        def add(handler: H) -> H:
-            self.application.add_handler(endpoint, handler)
-            return handler
-
-        return add
+        return _adding(partial(self.application.add_handler, endpoint))
 
     def many_handler(self, endpoint: str) -> Callable[[M], M]:
         """Decorate a function or coroutine function to serve *endpoint* for many keys at a time.
@@ -308,12 +308,7 @@ class Ringpop:
         keys come to it as well. Raises ConfigError as `handler`.
         """
         checked_text(endpoint, "the endpoint of a handler")
-
-        def add(handler: M) -> M:
-            self.application.add_many_handler(endpoint, handler)
-            return handler
-
-        return add
+        return _adding(partial(self.application.add_many_handler, endpoint))
 
     def batch_handler(
         self, endpoint: str, *, key: str, answers: bool = False, in_thread: bool = False
@@ -337,8 +332,7 @@ class Ringpop:
             receiver = BatchReceiver(
                 function, key, local=self.name, ring=lambda: self.ring, answers=answers
             )
-            handler = BatchHandler(endpoint, receiver, in_thread=in_thread)
-            self.application.add_handler(endpoint, handler)
+            self.handler(endpoint)(BatchHandler(endpoint, receiver, in_thread=in_thread))
             return function
 
         return add
@@ -406,6 +400,47 @@ class Ringpop:
         wanted, listed = checked_many(keys, bodies)
         request = checked_request(endpoint, listed, headers, keys_max)
         return await self.proxying.proxy_many(wanted, request, **options)
+
+    async def replicate(
+        self,
+        key: str,
+        request: Request,
+        *,
+        n: int = 3,
+        w: int = 2,
+        **options: Unpack[RequestOptions],
+    ) -> dict[str, Reply]:
+        """Have the first *n* members of *key* (`lookup_n`) handle *request*; return once *w* have.
+
+        The replies are by member, in ring order. The other members go on in the background.
+
+        Raises:
+            NotEnoughReplies: fewer than *w* can answer. An error of a handler is not a reply.
+            NoOwner: the ring is empty.
+            ConfigError: an argument cannot be used.
+        """
+        return await self.replication.replicate(key, request, n, w, options)
+
+    async def quorum_read(
+        self,
+        key: str,
+        request: Request,
+        *,
+        n: int = 3,
+        r: int = 2,
+        resolve: Resolve = most_given,
+        repair: Repair | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Reply:
+        """As `replicate`, but return one reply, which *resolve* makes of the first *r*.
+
+        Args:
+            resolve: gets them in ring order. By default, it returns the reply whose body most
+                members gave; of those given equally often, the first.
+            repair: gets the reply that *resolve* makes of all replies, a second later at most, if
+                bodies differ from it; returns the request that their members are sent, or None.
+        """
+        return await self.replication.quorum_read(key, request, n, r, resolve, repair, options)
 
     # Keyed state.
 
@@ -508,12 +543,7 @@ class Ringpop:
                 asynchronous.
         """
         checked_text(name, "an aggregation's name")
-
-        def add(function: A) -> A:
-            self.keyspaces.aggregations.register(name, function)
-            return function
-
-        return add
+        return _adding(partial(self.keyspaces.aggregations.register, name))
 
     # Operations on this member.
 
@@ -547,14 +577,6 @@ class Ringpop:
             ConfigError: a limit is exceeded, or *labels* would change one of the node's own.
         """
         self.labels.replace(labels, draining=self.ending.begun)
-
-    def note(self, record: Record) -> None:
-        """Keep *record* among the last events; see `EventLog.note`."""
-        self.reporter.events.note(record)
-
-    def set_own_label(self, key: str, value: str | None) -> None:
-        """Set a label of the node's own, or remove it; *key* begins as in `OWN_PREFIXES`."""
-        self.labels.set_own(key, value)
 
     def set_load(self, load: float) -> None:
         """Say how busy the application is, from 0 (idle) to 1 (busy); `Member.load` shows it.
@@ -657,8 +679,7 @@ class Ringpop:
         if changes:
             self.placement.follow([change.member.name for change in changes])
             self.streams.follow(changes, self.placement.ring)
-            for change in changes:
-                member = change.member
+            for member in (change.member for change in changes):
                 is_suspect = member.status is Status.SUSPECT
                 if is_suspect or member.status is Status.FAULTY:
                     why = f"{member.name} is {member.status.label}"
@@ -681,28 +702,30 @@ class Ringpop:
         self._changed = trio.Event()
 
 
-def _ignore_debug(_on: object) -> None:
-    log.warning("this process does not let its log level be changed")
+def _adding(add: Callable[[F], object]) -> Callable[[F], F]:
+    """Return a decorator that calls *add* with each function, and leaves it as it is."""
 
+    def added(function: F) -> F:
+        add(function)
+        return function
 
-def _has_address(node: Node, address: Address) -> bool:
-    return any(member.address == address for member in node.members)
+    return added
 
 
 def _hosts_read(ringpop: Ringpop, hosts: tuple[Address, ...]) -> None:
     ringpop.driver.submit(lambda now: ringpop.node.hosts_read(hosts, now))
 
 
-async def _reconcile(ringpop: Ringpop, owner: str, keys: Sequence[str]) -> None:
-    # *owner* refused *keys*, so our views differ. Without this exchange, the first retry, which
-    # comes immediately, would be refused again.
+async def _reconcile(ringpop: Ringpop, owner: str, keys: Sequence[str], n: int = 1) -> None:
+    # *owner*, one of the first *n* members of *keys*, refused them, so our views differ. Without
+    # this exchange, the first retry, which comes immediately, would be refused again.
     if not ringpop.node.dialect.pings_out_of_turn:
         return
     ringpop.driver.submit(lambda now: ringpop.node.exchange(owner, now))
 
     def moved(ringpop: Ringpop) -> bool:
         ring = ringpop.ring
-        return not len(ring) or any(ring.lookup(key) != owner for key in keys)
+        return not len(ring) or any(owner not in ring.lookup_n(key, n) for key in keys)
 
     with trio.move_on_after(RECONCILE_S_MAX):
         await ringpop.wait_until(moved)

@@ -5,7 +5,8 @@ error that says whether it may have run; it is forwarded once and never onwards.
 
 Begin with `proxy/forward.py`, and `proxy/receive.py` for the other side. `errand.py` brings the
 parts of a request to the owners of their partitions (pure); `proxy/retry.py` repeats a whole one
-(pure); `proxy/web_entry.py` is what middlewares of web applications ask.
+(pure); `proxy/web_entry.py` is what middlewares of web applications ask;
+`quorum/replication.py` sends one request to several members of a key.
 
 It imports `base`, `member` and `net`. What decides is pure; what carries it out is on trio.
 """

@@ -100,6 +100,7 @@ from ringpop_py.state.catalog.catalog import Catalog, CatalogEntry
 from ringpop_py.state.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from ringpop_py.state.catalog.layout import KeyspaceKeys
 from ringpop_py.state.catalog.manifests import EpochFile, Manifest, read_manifest
+from ringpop_py.state.copies.calls import CopiesAsked, CopyGroup, CopyPart, CopyStep
 from ringpop_py.state.durable.snapshots import SnapshotRequest
 from ringpop_py.state.jobs import store as job_store
 from ringpop_py.state.jobs.messages import (
@@ -844,10 +845,36 @@ def _handing_over() -> dict[str, Kind]:
             encode,
             _handed_over_in,
             {
-                "offer": HandOver(*to_us, HandOverStep.OFFER, "", *BLANK),
-                "full": HandOver(*from_us, HandOverStep.LAST, "t" * 64, *part),
+                "offer": HandOver(*to_us, HandOverStep.OFFER, "", *BLANK, []),
+                "full": HandOver(*from_us, HandOverStep.LAST, "t" * 64, *part, []),
+                "copied": HandOver(*from_us, HandOverStep.LAST, "t", *BLANK, ["a", "é"]),
             },
-        )
+        ),
+        "memory.copy": Kind(
+            encode,
+            partial(decode, CopyGroup),
+            {
+                "none": CopyGroup("k", 0, "o", []),
+                "full": CopyGroup(
+                    "k-é",
+                    1,
+                    "é",
+                    [
+                        CopyPart(0, "r", CopyStep.CHANGES, 3, 5, True, False, *part),  # noqa: FBT003
+                        CopyPart(1, "r", CopyStep.WHOLE, 0, INTEGER_MAX, False, True, *part),  # noqa: FBT003
+                        CopyPart(2, "r", CopyStep.FORGET, 0, 0, True, True, *BLANK),  # noqa: FBT003
+                    ],
+                ),
+            },
+        ),
+        "memory.copies-asked": Kind(
+            encode,
+            partial(decode, CopiesAsked),
+            {
+                "none": CopiesAsked("k", 0, "a", [], False),  # noqa: FBT003
+                "full": CopiesAsked("k-é", 1, "é", [(0, "", 0), (2, "r", INTEGER_MAX)], True),  # noqa: FBT003
+            },
+        ),
     }
 
 

@@ -95,7 +95,7 @@ async def test_a_request_for_a_key_of_this_host_waits_until_another_one_owns_it(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await trio.sleep(2)
-            a.set_own_label(*AWAY)
+            a.labels.set_own(*AWAY)
 
         assert found == [b"b"]
         assert times == [0.0, 0.0, 1.0]

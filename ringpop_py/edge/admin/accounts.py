@@ -137,6 +137,7 @@ class KeyspaceAccount(Named, frozen=True):
     refusal: Text | None = None
     checkpoint_trouble: Text | None = ""
     overdue_s: float = 0.0
+    copies_missing: Natural = 0
     reminders_overdue_s: float = 0.0
 
 

@@ -102,6 +102,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "overdue_s": max(
             (each.state.due.overdue_s() for each in host.driver.online()), default=0.0
         ),
+        "copies_missing": copies_missing_at(host),
         "reminders_overdue_s": share.keyspace.stage.reminders_overdue_s(),
         "damaged": [*damaged],
         "damage": next(iter(damaged.values()), None),
@@ -117,6 +118,11 @@ def damaged_at(host: AnyHost) -> dict[int, str]:
             if isinstance(obstacle, StateDamaged):
                 found[number] = str(obstacle)
     return found
+
+
+def copies_missing_at(host: AnyHost) -> int:
+    """Return how many of the partitions that this node serves have fewer copies than wanted."""
+    return 0 if isinstance(host, DurableHost) else host.driver.feeder.missing_count
 
 
 def _waits_for(host: AnyHost) -> str | None:

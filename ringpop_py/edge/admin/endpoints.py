@@ -174,7 +174,7 @@ def _health(ringpop: Ringpop, _value: object) -> object:
 def _stats(ringpop: Ringpop, _value: object) -> object:
     node = ringpop.node
     now = time.time()
-    uptime_s = max(now - ringpop.started_at, 1e-3)  # the rates are divided by it
+    uptime_s = max(now - ringpop.reporter.started_at, 1e-3)  # the rates are divided by it
     client_rate = (node.counts.pings_sent + node.counts.ping_reqs_sent) / uptime_s
     server_rate = (node.counts.pings_received + node.counts.ping_reqs_received) / uptime_s
     ring: dict[str, object] = {
@@ -242,7 +242,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "checksum": ringpop.checksum,
         "ring_checksum": ringpop.ring.checksum,
         "service": ringpop.config.service,
-        "uptime_s": time.time() - ringpop.started_at,
+        "uptime_s": time.time() - ringpop.reporter.started_at,
         "gossip": asdict(node.counts),
         "proxy": asdict(ringpop.proxying.counts),
     }

@@ -90,6 +90,7 @@ ADVICE: Final = {
     "clock": "Correct the clock: see that its machine keeps time with a server.",
     "disk": "Free some space there, or give the node a larger disk.",
     "expiry": "See that its owners can write: keys are deleted by entries of the journal.",
+    "copies": "Start as many members as there should be copies, or see why some take none.",
     "tick": "See who runs it (ringpopctl ticks), and the log of that node: tick-failed says why.",
     "reminders": "See that all members register the actors' class, and why its turns fail.",
     "checkpoints": "See why they fail: without new ones, a restart takes longer.",

@@ -35,6 +35,8 @@ SETTINGS: Final[dict[str, tuple[type, str, str]]] = {
     "checkpoint_interval_s": (float, "S", "seconds between checkpoints of a partition (10)"),
     "virtual_nodes": (int, "N", "points of a member on the ring of --strategy ring (128)"),
     "merge": (str, "RULE", "in memory: which value survives a split (last_writer_wins)"),
+    "copies": (int, "N", "in memory: members that have the state of a partition, up to 3 (1)"),
+    "copies_min": (int, "N", "in memory: refuse writes with fewer copies (1)"),
 }
 """The settings that are flags of ``keyspace create``: type, metavar, help. The node checks them."""
 UNSETTLED_SHOWN: Final = 20

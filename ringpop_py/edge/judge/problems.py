@@ -16,7 +16,7 @@ RANKS: Final = (
     *("node", "key", "certificate", "killed", "paused", "cut", "path", "store-deleted"),
     *("store-full", "store-read-only", "store", "damaged", "application", "starved", "lossy"),
     *("clock", "disk", "checkpoints", "expiry", "reminders", "tick", "bug", "members", "views"),
-    "stores",
+    *("copies", "stores"),
     *("partitions", "hosts", "flow", "versions", "settings", "connections", "log", "draining"),
 )
 """Causes come before what they may cause: of several problems of one level, the first is told

@@ -78,6 +78,7 @@ def keyspace_problems(seen: Seen, lost: Collection[str]) -> Iterator[Problem]:
         yield from _damage(name, opinions)
         yield from _checkpoints(name, opinions)
         yield from _overdue(name, opinions)
+        yield from _copies(name, opinions)
         yield from _bugs(name, opinions, lost)
 
 
@@ -128,6 +129,16 @@ def _overdue(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Problem
             text = what.format(name=name, most=max(late.values())) + f", at {some([*late])}"
             then = f"ringpopctl partitions --keyspace {name}"
             yield Problem(WARNING, cause, text, tuple(late), (), then)
+
+
+def _copies(name: str, opinions: dict[str, dict[str, Any]]) -> Iterator[Problem]:
+    short = {m: n for m, said in opinions.items() if (n := said.get("copies_missing", 0))}
+    if short:
+        count, whole = sum(short.values()), next(iter(opinions.values()))["partitions"]
+        text = f"{count} of {whole} partitions of {name} have fewer copies than they should have"
+        text += f", by their owners {some([*short])}: one more death may lose them"
+        then = f"ringpopctl keyspace show {name}"
+        yield Problem(WARNING, "copies", text, tuple(short), (), then)
 
 
 def _bugs(

@@ -24,7 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from ringpop_py.base.logs import log
 from ringpop_py.base.metering import CHECKSUM_BITS, OUTCOMES, Histogram
 from ringpop_py.base.version import package_version
-from ringpop_py.edge.admin.answers import damaged_at
+from ringpop_py.edge.admin.answers import copies_missing_at, damaged_at
 from ringpop_py.edge.admin.checkup import metered_store
 from ringpop_py.edge.admin.series import THERE, unserved_count
 from ringpop_py.member.swim.member import Status
@@ -95,7 +95,7 @@ class NodeMetrics:
         }
         yield _gauge("ringpop_info", "What this node is.", {tuple(what.values()): 1}, *what)
         text = "When this node was started, in seconds since 1970."
-        yield _one("ringpop_start_time_seconds", text, ringpop.started_at)
+        yield _one("ringpop_start_time_seconds", text, ringpop.reporter.started_at)
         yield _one("ringpop_ready", "1 once the first join is done.", ringpop.ready)
         yield _one("ringpop_draining", "1 while it drains or ends.", ringpop.ending.draining)
         away = bool(ringpop.readiness.application_trouble)
@@ -219,6 +219,7 @@ class NodeMetrics:
             sums["expiring"][label] += sum(map(len, due))
             overdue_s = (int(each.overdue_s()) for each in due)
             sums["overdue"][label] = max(sums["overdue"][label], *overdue_s, 0)
+            sums["copies_missing"][label] += copies_missing_at(host)
             stage = share.keyspace.stage
             sums["reminding"][label] += sum(len(wakes) for _, wakes in stage.armed())
             sums["late"][label] = max(sums["late"][label], int(stage.reminders_overdue_s()))
@@ -374,6 +375,7 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "expiring": (_gauge, "ringpop_keys_expiring", "Those of them that expire."),
     "expired": (_counter, "ringpop_keys_expired", "Keys that have expired here."),
     "overdue": (_gauge, "ringpop_keys_overdue_seconds", "Since when the oldest one is due."),
+    "copies_missing": (_gauge, "ringpop_copies_missing", "Partitions here with too few copies."),
     "reminding": (_gauge, "ringpop_actors_with_reminders", "Actors here that have reminders."),
     "reminders_done": (_counter, "ringpop_reminders", "Turns with reminders, here."),
     "reminders_failed": (_counter, "ringpop_reminders_failed", "Those that have failed."),

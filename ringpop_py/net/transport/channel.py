@@ -376,8 +376,7 @@ class Channel:
         try:
             with broken, trio.move_on_after(self.limits.init_timeout_s):
                 if await stream.receive():  # before its first bytes, there may be no TLS
-                    frame = error_frame(NO_ID, ErrorCode.FATAL, why)
-                    await stream.send_some(memoryview(frame))
+                    await stream.send_some(memoryview(error_frame(NO_ID, ErrorCode.FATAL, why)))
                     stream.end_sending()
                 # Closing a socket with unread bytes would reset the connection.
                 while await stream.receive():
@@ -396,8 +395,9 @@ class Channel:
     # What links ask for.
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """Run *function* in a task of its own."""
-        assert self._nursery is not None
+        """Run *function* in a task of its own. Raises ConnectFailed if this does not run."""
+        if self._nursery is None:
+            raise ConnectFailed("this channel is not running")
         self._nursery.start_soon(function, *arguments)
 
     def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None:

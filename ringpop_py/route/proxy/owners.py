@@ -114,7 +114,7 @@ class RingOwners:
 
     local: str
     ring: Callable[[], HashRing]
-    reconcile: Callable[[str, Sequence[str]], Awaitable[None]]
+    reconcile: Callable[..., Awaitable[None]]
     consistency: Consistency
     is_doubtful: Callable[[str], bool] = lambda _member: False
 

@@ -298,17 +298,14 @@ class DurableDriver(StewardDriver["Machine[Partition]", Partition]):
             f"{owner}: its journal {seal.journal} of {keyspace} was sealed by {name}, which takes"
             f" partition {seal.partition} over: {why}"
         )
-        log.warning("journal-sealed", text=text, keyspace=keyspace, journal=seal.journal, by=name)
-        self._node.note(
-            {
-                "event": "journal-sealed",
-                "member": owner,
-                "by": name,
-                "keyspace": keyspace,
-                "journal": seal.journal,
-                "slot": seal.slot,
-                "text": text,
-            }
+        self._node.reporter.warning(
+            "journal-sealed",
+            member=owner,
+            by=name,
+            keyspace=keyspace,
+            journal=seal.journal,
+            slot=seal.slot,
+            text=text,
         )
 
     def _tell_journal_lost(self, lost: JournalLost) -> None:
@@ -320,17 +317,14 @@ class DurableDriver(StewardDriver["Machine[Partition]", Partition]):
             if fence.outcome_open
             else f"{count} partitions are claimed again"
         )
-        log.warning("journal-lost", text=text, keyspace=keyspace, journal=fence.name, by=by)
-        self._node.note(
-            {
-                "event": "journal-lost",
-                "member": name,
-                "by": by,
-                "keyspace": keyspace,
-                "journal": fence.name,
-                "partitions": count,
-                "text": text,
-            }
+        self._node.reporter.warning(
+            "journal-lost",
+            member=name,
+            by=by,
+            keyspace=keyspace,
+            journal=fence.name,
+            partitions=count,
+            text=text,
         )
         self._warn_of_stranger(by)
 

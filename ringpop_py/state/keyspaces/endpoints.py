@@ -24,6 +24,7 @@ from ringpop_py.net.security.identity import Role
 from ringpop_py.net.security.permits import check_use
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.actors.mail import Mail, MailAnswered
+from ringpop_py.state.copies.calls import COPIES_ASKED, COPY, CopiesAsked, CopyGroup
 from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.durable.snapshots import SNAPSHOT, SnapshotRequest
@@ -99,6 +100,8 @@ MEMBERS_ONLY: Final = OWNERS_ONLY | {
     SNAPSHOT,
     messages.RELEASE,
     HAND_OVER,
+    COPY,
+    COPIES_ASKED,
     messages.GOSSIP,
     STORE_ANSWERS,
 }
@@ -132,6 +135,8 @@ class KeyspaceServer:
                 STORE_ANSWERS: self._say_if_store_answers,
                 WATCH: self._watch,
                 HAND_OVER: self._take,
+                COPY: self._take_copies,
+                COPIES_ASKED: self._send_copies,
                 messages.GOSSIP: self._answer_gossip,
             },
         }
@@ -276,6 +281,16 @@ class KeyspaceServer:
         request = decode(HandOver, incoming.arg3)
         host = await self._host_of(request, incoming, MemoryHost)
         return Answer(ok=True, arg3=encode(host.driver.take(request)))
+
+    async def _take_copies(self, incoming: IncomingCall) -> Answer:
+        request = decode(CopyGroup, incoming.arg3)
+        host = await self._host_of(request, incoming, MemoryHost)
+        return Answer(ok=True, arg3=encode(host.driver.take_copies(request)))
+
+    async def _send_copies(self, incoming: IncomingCall) -> Answer:
+        request = decode(CopiesAsked, incoming.arg3)
+        host = await self._host_of(request, incoming, MemoryHost)
+        return Answer(ok=True, arg3=encode(await host.driver.send_copies(request)))
 
     def _answer_gossip(self, incoming: IncomingCall) -> Answer:
         try:

@@ -24,6 +24,7 @@ from ringpop_py.base.errors import (
     KeyspaceUnknown,
     PartitionUnavailable,
 )
+from ringpop_py.base.logs import log
 from ringpop_py.base.supervision import check_trio
 from ringpop_py.base.values.operations import are_plain
 from ringpop_py.net.security.permits import check_name
@@ -361,6 +362,7 @@ class _LocalNode:
 
     name = NAME
     ready = True
+    reporter = log
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -407,9 +409,6 @@ class _LocalNode:
 
     def observe(self, _observer: object) -> None:
         """Do nothing: nothing ever happens to others."""
-
-    def note(self, _record: object) -> None:
-        """Do nothing: nobody asks."""
 
 
 class _NoChannel:

@@ -237,7 +237,7 @@ class Shares:
             for name, share in self._shares.items()
             if share.failure or (isinstance(share.host, DurableHost) and share.host.watch.away)
         ]
-        self._node.set_own_label(FAILED_LABEL, failed_label(failed))
+        self._node.labels.set_own(FAILED_LABEL, failed_label(failed))
 
     def serves_durably(self, name: str) -> bool:
         """Return whether the member *name* serves a partition of a durable keyspace."""

@@ -42,6 +42,7 @@ class HandOver(KeyspaceRequest, frozen=True):
         leaving: whether the giver is about to leave. Then the taker accepts the partition even if,
             in its view, another member should own it: otherwise the copy would be lost.
         transfer: identifies this part of this transfer, so that a repeated part is merged once.
+        copies: with the last part: the members that keep a copy for the giver.
     """
 
     number: Natural
@@ -54,6 +55,7 @@ class HandOver(KeyspaceRequest, frozen=True):
     sessions: list[Any]
     offsets: dict[str, bytes]
     digests: Sequence[Any] = ()
+    copies: Sequence[Text] = ()
 
     @property
     def numbers(self) -> Sequence[int]:

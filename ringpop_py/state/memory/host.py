@@ -111,7 +111,7 @@ class MemoryHost(OwningHost[MemoryDriver]):
 
     async def _collect(self) -> None:
         forgotten_count = 0
-        for partition in self.driver.online():
+        for partition in list(self.driver.partitions.values()):
             forgotten_count += partition.collect()  # those that had to go before their time
             await trio.lowlevel.checkpoint()
         if forgotten_count:

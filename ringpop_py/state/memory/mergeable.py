@@ -8,7 +8,7 @@ greater is kept.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import BodyError
@@ -19,19 +19,22 @@ from ringpop_py.state.memory.versioned import (
     HybridClock,
     VersionedState,
     entries_from_rows,
+    row_bytes,
 )
 from ringpop_py.state.table.due import have_instants
 from ringpop_py.state.table.joins import join_of
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_py.state.table.sessions import WINDOW, Session, are_digests
+from ringpop_py.state.table.sessions import WINDOW, Session, are_digests, record_of, records_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ringpop_py.base.errors import KeyspaceError
     from ringpop_py.base.values.operations import Outcome, Write
+    from ringpop_py.state.copies.log import CopyLog
     from ringpop_py.state.memory.versioned import Entry
     from ringpop_py.state.table.aggregations import Aggregations
+    from ringpop_py.state.table.bodies import Ids
     from ringpop_py.state.table.due import DueTimes
     from ringpop_py.state.table.joins import Pack, Rule
 
@@ -60,7 +63,10 @@ class MergeableState:
 
     Attributes:
         keyed: for reading only.
+        log: what has changed, for the copies at other members; None while there are none.
     """
+
+    log: CopyLog | None = None
 
     def __init__(
         self,
@@ -89,6 +95,9 @@ class MergeableState:
         if body is not None:
             self.versions.now_ms = now_ms
             self.keyed.apply(body)
+            if self.log is not None:
+                records = _records_in(body.ids)
+                self.log.note([*body.changed, *body.deleted], body.ids, records, body.offsets)
         return outcomes
 
     def expire(self) -> bool:
@@ -97,16 +106,15 @@ class MergeableState:
         for key in due:
             self.versions.expire(key)
         self.keyed.due.note({}, due)
+        if self.log is not None and due:
+            self.log.note(due)
         return True
 
     # Copies.
 
     def parts(self, now_ms: int, *, part_bytes: int = PIECE_BYTES) -> Iterator[Part]:
         """Yield the state in one or more parts. Write nothing until the last one was taken."""
-        sessions = (
-            [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
-            for source, (highest, missing, _) in self.keyed.sessions
-        )
+        sessions = (_session_row(source, session) for source, session in self.keyed.sessions)
         while some := list(islice(sessions, SESSIONS_A_PART)):
             yield Part([], some, {}, [])
         # After the sessions: the receiver ignores digests of sources that it does not know.
@@ -121,6 +129,29 @@ class MergeableState:
             yield Part(rows, [], {}, [])
             if after is None:
                 return
+
+    def parts_since(
+        self, log: CopyLog, count: int, *, part_bytes: int = PIECE_BYTES
+    ) -> Iterator[Part]:
+        """Yield, in one or more parts, what has changed after *count* of *log*, as it is now."""
+        lacks, find = log.since(count), self.keyed.session
+        known = ((source, find(source)) for source in lacks.sources)
+        sessions = [_session_row(source, session) for source, session in known if session]
+        while len(sessions) > SESSIONS_A_PART:
+            yield Part([], sessions[:SESSIONS_A_PART], {}, [])
+            del sessions[:SESSIONS_A_PART]
+        packed = self.keyed.packed_offsets if lacks.offsets else {}
+        offsets = {name: packed[name] for name in lacks.offsets if name in packed}
+        digests = [[source, record] for source, record in lacks.records]
+        rows: list[list[Any]] = []
+        size = 0
+        for row in self.versions.rows_of(lacks.keys):
+            rows.append(row)
+            size += row_bytes(row)
+            if size >= part_bytes:
+                yield Part(rows, sessions, offsets, digests)
+                rows, size, sessions, offsets, digests = [], 0, [], {}, []
+        yield Part(rows, sessions, offsets, digests)
 
     def merge(self, content: Content, rule: Rule, now_ms: int, *, transfer: str) -> None:
         """Merge a part of another copy; *rule* and *transfer* are as in `VersionedState.merge`.
@@ -139,6 +170,28 @@ class MergeableState:
             for name, offset in content.offsets.items()
         }
         self.keyed.take_in(content.sessions, content.digests, offsets)
+        if self.log is not None:
+            records = [
+                (source, record)
+                for source, digests in content.digests
+                for record in records_in(digests)
+            ]
+            self.log.note(changed, dict(content.sessions), records, offsets)
+
+
+def _records_in(ids: dict[str, Ids]) -> list[tuple[str, bytes]]:
+    """Return the records with digests among the *ids* of a group, each with its source."""
+    return [
+        (source, record_of(sequence, digest))
+        for source, some in ids.items()
+        for sequence, digest in pairwise(some)
+        if isinstance(sequence, int) and isinstance(digest, bytes)
+    ]
+
+
+def _session_row(source: str, session: Session) -> list[Any]:
+    highest, missing, _ = session
+    return [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
 
 
 class Content(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ringpop_py.base.values.operations import Outcome, Write
+    from ringpop_py.state.copies.log import CopyLog
     from ringpop_py.state.memory.mergeable import Content, MergeableState, Part
     from ringpop_py.state.table.joins import Rule
     from ringpop_py.state.table.keyed import KeyedState
@@ -28,6 +29,7 @@ class MemoryPartition:
         presence: PENDING while other members' copies arrive, OWNED while it is served here,
             RELEASING while it is handed over.
         on_expiring: called when it has changed, if any of its keys expires.
+        on_changed: called when it has changed, if it has copies at other members.
     """
 
     def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
@@ -37,6 +39,7 @@ class MemoryPartition:
         self._now_ms = now_ms
         self._forgotten_count = 0
         self.on_expiring: Callable[[MemoryPartition], None]
+        self.on_changed: Callable[[MemoryPartition], None]
 
     def __repr__(self) -> str:
         return f"<MemoryPartition {self.number} {self.presence.value}>"
@@ -49,14 +52,38 @@ class MemoryPartition:
     async def write(
         self, writes: Sequence[Write], _deadline: float = inf
     ) -> list[Outcome | KeyspaceError]:
-        """Apply *writes*, in order. It never waits.
+        """Apply *writes*, in order. It waits only for copies at other members.
 
         Raises:
-            PartitionUnavailable: if it is not served here; none took effect.
+            PartitionUnavailable: if it is not served here, or there are too few copies; none took
+                effect.
+            OutcomeUnknown: if there are too few copies now.
         """
         await trio.lowlevel.checkpoint()  # before the check: the partition may leave meanwhile
         self._refuse_unless_online()
-        return self._written(writes)
+        if self.mergeable.log is None:
+            return self._written(writes)
+        copied, results = trio.Event(), list[Any]()
+
+        def done(result: object) -> None:
+            results.append(result)
+            copied.set()
+
+        result = self._copied(self.mergeable.log, writes, done)
+        if result is None:
+            await copied.wait()
+            (result,) = results
+        if isinstance(result, KeyspaceError):
+            raise result
+        return cast("list[Outcome | KeyspaceError]", result)
+
+    def _copied(
+        self, copies: CopyLog, writes: Sequence[Write], done: Callable[[object], None]
+    ) -> object | None:
+        copies.check()
+        outcomes = self._written(writes)
+        self.on_changed(self)
+        return copies.hold(outcomes, done)
 
     def _written(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
         outcomes = self.mergeable.write(writes, self._now_ms())
@@ -77,10 +104,12 @@ class MemoryPartition:
         self._refuse_unless_online()
         return look(self.state)
 
-    def begin_write(self, writes: Sequence[Write], _done: Callable[[object], None]) -> object:
+    def begin_write(self, writes: Sequence[Write], done: Callable[[object], None]) -> object:
         """See `ServedPartition`."""
         try:
             self._refuse_unless_online()
+            if self.mergeable.log is not None:
+                return self._copied(self.mergeable.log, writes, done)
             return self._written(writes)
         except KeyspaceError as error:
             return error
@@ -109,6 +138,15 @@ class MemoryPartition:
         self.mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
         if self.state.due:
             self.on_expiring(self)
+        if self.mergeable.log is not None:
+            self.on_changed(self)
+
+    def expire(self) -> bool:
+        """Have keys that are due expire, and return true."""
+        self.mergeable.expire()
+        if self.mergeable.log is not None:
+            self.on_changed(self)
+        return True
 
     def collect(self) -> int:
         """Forget deleted keys that are old enough.

@@ -6,6 +6,9 @@ copy, and once the other is willing, withholds it, sends it part by part, and fo
 last part was taken. The taker merges each part with its own state. While there is an owner that is
 about to hand over, the taker does not serve before the last part has come. So planned moves lose
 nothing. After a cut during which both sides have served, the copies become one in the same way.
+
+If the keyspace has several copies, a member that no owner hands a partition over to asks the others
+for what they have of it, before it serves it.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.errors import NoOwner, NotEnoughMembers
+from ringpop_py.state.copies.calls import CopyReply, CopyStep
+from ringpop_py.state.copies.kept import KeptCopies
 from ringpop_py.state.memory.hand_over import HandOverReply, HandOverStep
 from ringpop_py.state.placement.duties import (
     NOTHING_TO_GIVE,
     Changed,
     Drop,
     Offer,
+    Recover,
     Remind,
     Send,
     Serve,
@@ -34,6 +40,7 @@ from ringpop_py.state.placement.table import PartitionStatus, from_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.state.copies.calls import CopyPart
     from ringpop_py.state.memory.hand_over import HandOver
     from ringpop_py.state.placement.assignment import Assignments
     from ringpop_py.state.placement.duties import Duty, Task
@@ -78,6 +85,8 @@ class MemorySteward(Holdings):
     Args:
         handoffs_max: how many partitions are sent at a time.
 
+    Attributes:
+        kept: the copies that are here for owners elsewhere.
     """
 
     def __init__(
@@ -97,6 +106,10 @@ class MemorySteward(Holdings):
         self._heard_at: dict[str, int] = {}
         self._successors: Sequence[str] | None = None  # only while this node leaves
         self._refusing: set[str] = set()
+        self.kept = KeptCopies()
+        self._recovers = assignments.definition.copies > 1
+        self._asked: set[int] = set()
+        self._to_ask: list[int] = []
 
     def __repr__(self) -> str:
         going = {number: going.step.value for number, going in self._going.items()}
@@ -121,6 +134,10 @@ class MemorySteward(Holdings):
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
         if owner != self.name:
+            row = self.table[number]
+            there = number in self.kept and self.is_there(row.owner)
+            if there and self.kept.is_astray(number, row.owner, now):
+                self.holding.add(number)
             if number in self.holding:
                 self._begin_to_give(number, now)
         elif number in self.serving:
@@ -164,7 +181,7 @@ class MemorySteward(Holdings):
 
     # Gaining.
 
-    def _try_to_serve(self, number: int, now: int) -> None:
+    def _try_to_serve(self, number: int, now: int, *, recovered: bool = False) -> None:
         """Serve a partition once its owner has handed it over, or there is none to wait for."""
         if number in self.serving or not self.is_wanted(number):
             del self._coming[number]
@@ -172,8 +189,11 @@ class MemorySteward(Holdings):
             until = self._expected_until(number)
             if until > now:
                 self.wake_at(until, number)
-            else:
+            elif recovered or not self._recovers:
                 self._serve(number)
+            elif number not in self._asked:
+                self._asked.add(number)
+                self._to_ask.append(number)
 
     def _expected_until(self, number: int) -> int:
         """Return until when to wait for an owner that may hand it over; 0 to wait for none."""
@@ -189,6 +209,7 @@ class MemorySteward(Holdings):
 
     def _serve(self, number: int) -> None:
         self._coming.pop(number, None)
+        self.kept.kept.pop(number, None)
         self.holding.add(number)
         self.serving.add(number)
         # Before the row is spread: requests that wait for news look whether it is served.
@@ -248,6 +269,24 @@ class MemorySteward(Holdings):
             self.tasks.append(Changed())
         return said, self._out(now)
 
+    def take_copies(
+        self, owner: str, parts: Sequence[CopyPart], now: int, *, able: bool
+    ) -> tuple[list[CopyReply], list[Task]]:
+        """Return the answers to what an owner feeds this node; the driver merges what is taken."""
+        said: list[CopyReply] = []
+        for part in parts:
+            # What is served here, perhaps since a cut, is handed over first.
+            takes = able and self._acts and part.number not in self.serving
+            reply = self.kept.take(owner, part) if takes else CopyReply.NEEDS_WHOLE
+            if reply is CopyReply.HANDS_OVER:
+                self.holding.add(part.number)
+                if self.taker(part.number) != NOBODY:
+                    self._begin_to_give(part.number, now)
+            elif part.step is CopyStep.FORGET and part.number not in self.holding:
+                self.tasks.append(Drop(part.number))
+            said.append(reply)
+        return said, self._out(now)
+
     # Giving.
 
     def taker(self, number: int) -> str:
@@ -288,6 +327,9 @@ class MemorySteward(Holdings):
             self.look_soon(now)
 
     def _fill(self, now: int) -> None:
+        if self._to_ask:
+            self.tasks.append(Recover(tuple(self._to_ask)))
+            self._to_ask.clear()
         while self._places and self._queue:
             number = self._queue.popleft()
             going = self._going.get(number)
@@ -308,6 +350,11 @@ class MemorySteward(Holdings):
                 self._offered(duty, result, now)
             case Send():
                 self._sent(duty, now, taken=result is True)
+            case Recover():
+                for number in duty.numbers:
+                    self._asked.discard(number)
+                    if number in self._coming:
+                        self._try_to_serve(number, now, recovered=True)
             case _:
                 raise AssertionError(duty, result)
         return self._out(now)
@@ -316,6 +363,7 @@ class MemorySteward(Holdings):
         number, going = duty.number, self._going[duty.number]
         if said == NOTHING_TO_GIVE and number not in self.serving:
             # It was never served here, so there is nothing to merge, and no claim to pass on.
+            self.kept.kept.pop(number, None)
             self._given(number, now)
         elif said is not HandOverReply.YES or self.taker(number) != duty.to:
             if said is not HandOverReply.YES and self._successors is not None:
@@ -347,6 +395,8 @@ class MemorySteward(Holdings):
             # The row as the taker has claimed it. If this node wanted the partition again before
             # the taker's news came, it would begin a new one beside the taker's.
             self.put(row.claimed(duty.to, row.epoch + 1))
+        if self._recovers and not self.leaving:
+            self.kept.keep(number, duty.to)
         self._given(number, now)
 
     def _given(self, number: int, now: int) -> None:
@@ -403,6 +453,8 @@ class MemorySteward(Holdings):
 
     def forget(self, now: int) -> list[Task]:
         """Forget all partitions that are here."""
+        self.holding.update(self.kept.kept)
+        self.kept.kept.clear()
         for number in sorted(self.holding):
             self._forget(number)
         self.tasks.append(Changed())

@@ -3,7 +3,7 @@
 This is the state of a partition of a keyspace in ``memory`` mode. Nothing outlives the nodes, and
 both sides of a network partition go on serving. This can be lost:
 
-- Everything that a node held, if it dies before handing that over.
+- Everything that a node held, if it dies before handing that over and no other has a copy.
 - With ``last_writer_wins``: of two writes to one key on two sides, the one with the earlier clock,
   though both were acknowledged. Clocks are hybrid, so a write that its writer made after seeing
   another is later; if two writers did not know of each other, their clocks decide.
@@ -45,6 +45,11 @@ TRANSFERS_MAX: Final = 4_096
 PIECE_BYTES: Final = 1 << 20
 _ROW_BYTES: Final = 64
 """The approximate bytes of a row besides its key and value."""
+
+
+def row_bytes(row: Sequence[Any]) -> int:
+    """Return the approximate bytes of a row of `VersionedState.export`."""
+    return len(row[0]) + len(row[1] or b"") + _ROW_BYTES
 
 
 class Version(NamedTuple):
@@ -224,10 +229,13 @@ class VersionedState:
                 return rows, rows[-1][0]
             entry = self._entries[key]
             if not _is_expired(entry, now_ms):
-                life = entry.life if entry.life != NEVER else ()
-                rows.append([entry.key, entry.value, *entry.version, *life])
-                size += len(key) + len(entry.value or b"") + _ROW_BYTES
+                rows.append(_row(entry))
+                size += row_bytes(rows[-1])
         return rows, None
+
+    def rows_of(self, keys: Iterable[str]) -> list[list[Any]]:
+        """Return the rows of what is known of *keys*, as `export` does."""
+        return [_row(entry) for key in keys if (entry := self._entries.get(key)) is not None]
 
     def merge(
         self, entries: Iterable[Entry], rule: Rule, now_ms: int, *, transfer: str = ""
@@ -307,6 +315,11 @@ def _is_expired(entry: Entry, now_ms: int) -> bool:
 
 
 # Entries as plain lists.
+
+
+def _row(entry: Entry) -> list[Any]:
+    life = entry.life if entry.life != NEVER else ()
+    return [entry.key, entry.value, *entry.version, *life]
 
 
 class _EntryRow(Declared, frozen=True):

@@ -202,6 +202,22 @@ def placed(
     return assign(definition.strategy, count, members, current, virtual_nodes=virtual_nodes)
 
 
+def backups_of(definition: Definition, members: Iterable[str], owner: str) -> list[tuple[str, ...]]:
+    """Return for each partition the members that keep copies of it, if *owner* owns it.
+
+    The first is the member that would own it without *owner*, and so has it already then.
+    """
+    others = in_order(name for name in members if name != owner)
+    count = min(definition.copies - 1, len(others))
+    if not count:
+        return [()] * definition.partitions
+    at = {name: index for index, name in enumerate(others)}
+    return [
+        tuple(others[(at[first] + step) % len(others)] for step in range(count))
+        for first in placed(definition, others)
+    ]
+
+
 # -- from one to another -------------------------------------------------------------------
 
 

@@ -46,9 +46,17 @@ def _exactly(rule: Rule) -> Rule:
 
 
 NAME: Final = name_rule()
-_LATER: Final = {"creator": "", "virtual_nodes": VIRTUAL_NODES, "hash_tags": False}
+COPIES_MAX: Final = 3
+_LATER: Final = {
+    "creator": "",
+    "virtual_nodes": VIRTUAL_NODES,
+    "hash_tags": False,
+    "copies": 1,
+    "copies_min": 1,
+}
 """Values that a record leaves out, because members of earlier versions refuse their names."""
 _COUNT: Final = _exactly(rules.whole(1, PARTITIONS_MAX))
+_COPIES: Final = _exactly(rules.whole(1, COPIES_MAX))
 # A store may have true, which is 1.
 _INTERVAL: Final = Rule(
     rules.seconds_above_0().text, lambda v: isinstance(v, int | float) and 0 < v < inf
@@ -72,6 +80,8 @@ class Settings(TypedDict, total=False):
     merge: str
     virtual_nodes: int
     hash_tags: bool
+    copies: int
+    copies_min: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +91,8 @@ class Definition(Checked):
     In ``memory`` mode there is no store. Each member serves the partitions that it should own by
     its own view of the members, on both sides of a partitioned network, too. Afterwards the copies
     are merged by the rule *merge*, which can undo acknowledged writes. A member that leaves hands
-    over its partitions; the state of a member that crashes is lost. Strategies that need a record
-    are refused in this mode.
+    over its partitions; the state of a member that crashes is lost, unless there are *copies* of
+    it. Strategies that need a record are refused in this mode.
 
     Attributes:
         name: 1 to 100 printable characters; fewer if many of them are not ASCII (`is_name`).
@@ -99,6 +109,8 @@ class Definition(Checked):
             registered.
         virtual_nodes: the points of a member on the ring of the strategy ``ring``.
         hash_tags: whether keys are placed by their part in braces (`hash_tag`).
+        copies: memory mode's number of members that have the state of a partition, 1 to 3.
+        copies_min: with fewer copies than these, writes are refused.
         creator: who created it, if keys proved that it was a client: its certificate's name. It is
             no setting.
         revision: how often an admin has changed *min_cluster_size*. It is no setting, either.
@@ -117,12 +129,21 @@ class Definition(Checked):
     merge: str = ruled("last_writer_wins", _MERGE)
     virtual_nodes: int = ruled(VIRTUAL_NODES, _exactly(rules.whole(1, VIRTUAL_NODES_MAX)))
     hash_tags: bool = False
+    copies: int = ruled(1, _COPIES)
+    copies_min: int = ruled(1, _COPIES)
     creator: str = ruled("", _TERM)
     revision: int = ruled(0, None)
 
     def _problem(self) -> str:
         if self.virtual_nodes != VIRTUAL_NODES and self.strategy != RING:
             return f"virtual_nodes is a setting of the strategy {RING}, not of {self.strategy}"
+        if self.copies > 1 and self.mode != "memory":
+            return (
+                "copies is a setting of memory mode: the state of a durable keyspace is in its"
+                " store, which is as safe as that"
+            )
+        if self.copies_min > self.copies:
+            return f"copies_min is at most copies, which is {self.copies}"
         return ""
 
     def as_record(self) -> dict[str, object]:

@@ -51,7 +51,13 @@ class Send(NamedTuple):
     to: str
 
 
-Duty = ReadAssignment | RecordAssignment | Offer | Send
+class Recover(NamedTuple):
+    """Ask other members for copies of partitions, and merge what is not here. It has no result."""
+
+    numbers: Sequence[int]
+
+
+Duty = ReadAssignment | RecordAssignment | Offer | Send | Recover
 
 
 # Facts.

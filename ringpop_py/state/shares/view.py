@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.ring.hashring import HashRing
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.member import Member, Status
-    from ringpop_py.member.swim.records import Record
     from ringpop_py.net.transport.channel import Channel
     from ringpop_py.route.proxy.forward import Proxy
 
@@ -25,12 +24,34 @@ class Places(Protocol):
         """The members that may hold partitions."""
 
 
+class LabelsView(Protocol):
+    """The labels of a node. It is `ringpop_py.node.labels.OwnLabels`."""
+
+    def set_own(self, key: str, value: str | None) -> None:
+        """Set a label of the node's own, or remove it."""
+
+
+class ReporterView(Protocol):
+    """What tells operators of a node. It is `ringpop_py.node.reporter.Reporter`."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log *event*, and keep it among the last events; it has a ``member`` and a ``text``."""
+
+
 class NodeView(Protocol):
     """One member of a cluster, as keyspaces see it."""
 
     config: Config
     channel: Channel
     proxying: Proxy
+
+    @property
+    def labels(self) -> LabelsView:
+        """The labels of this node."""
+
+    @property
+    def reporter(self) -> ReporterView:
+        """What tells operators of this node."""
 
     @property
     def placement(self) -> Places:
@@ -59,12 +80,6 @@ class NodeView(Protocol):
 
     def address_of(self, name: str) -> Address | None:
         """Return the address of the member *name*; None if there is no such member."""
-
-    def set_own_label(self, key: str, value: str | None) -> None:
-        """Set a label of the node's own, or remove it."""
-
-    def note(self, record: Record) -> None:
-        """Keep *record* among the last events of this node; it has a ``member`` and a ``text``."""
 
     def observe(self, observer: Callable[[Effect], None]) -> None:
         """Call *observer* with each fact of the protocol."""

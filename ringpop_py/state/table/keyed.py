@@ -158,6 +158,10 @@ class KeyedState:
         """Which writes have taken effect, by source; the one that wrote longest ago is first."""
         return self._sessions.rows()
 
+    def session(self, source: str) -> Session | None:
+        """Return which writes of *source* have taken effect; None if it is unknown."""
+        return self._sessions.get(source)
+
     def series_count(self, source: str) -> int:
         """Return how many writes of the series of *source* took effect; see `PackedWrite`."""
         session = self._sessions.get(source)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 KEPT_MAX: Final = 4_096
 """The most changes that are kept; of an entry with more all are, until the next."""
 KEPT_BYTES: Final = 1 << 20
-SAVED_BYTES: Final = 1 << 18
+SAVED_BYTES: Final = 1 << 16
 """The most bytes of them in a checkpoint: the newest."""
 CHANGE_BYTES: Final = 128
 """The bytes counted for a change besides its key and value."""

@@ -23,9 +23,11 @@ from ringpop_py.base.values.requests import (
     write_row,
 )
 from ringpop_py.state.actors.mail import Mail
+from ringpop_py.state.copies.calls import CopiesAsked, CopyGroup
 from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.memory.hand_over import HandOver
 from ringpop_py.state.placement.keys import Placing, partition_of
+from ringpop_py.state.watch.messages import WatchRequest
 from tests.golden.samples import KINDS
 
 REQUESTS = [
@@ -71,6 +73,10 @@ def named(request: KeyspaceRequest) -> Sequence[Any]:
             return [request.number]
         case Mail():
             return [request.partition]
+        case CopyGroup() | WatchRequest():
+            return [part.number for part in request.parts]
+        case CopiesAsked():
+            return request.rows
         case _:
             found: Sequence[Any] = getattr(request, "partitions", getattr(request, "parts", ()))
             return found

@@ -1,8 +1,9 @@
-"""What instants, fences and watching cost a put; 100,000 keys that are due together; a crowd."""
+"""What instants, fences, copies and watching cost a put; keys due together; a crowd."""
 
 from __future__ import annotations
 
-from itertools import count
+from functools import partial
+from itertools import count, cycle
 from statistics import median, quantiles
 from time import perf_counter, process_time, time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -11,7 +12,7 @@ import trio
 
 from ringpop_py import expiring
 from ringpop_py.state.stores.memory import MemoryStore
-from tests.bench.keyspaces.nodes import a_keyspace
+from tests.bench.keyspaces.nodes import a_keyspace, a_node, processes, whole
 from tests.bench.keyspaces.puts import PARTITIONS, VALUE, rate
 from tests.bench.report import Row, against_goal, larger_is_better
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 CALLERS: Final = 64
 ROUNDS: Final = 9
 TARGETS: Final = {"with_expiry": 0.9, "fenced": 0.95}
+COPIES_TARGET: Final = 0.6
 DUE_COUNT: Final = 100_000
 DUE_IN_S: Final = 8.0
 P99_GOAL_MS: Final = 50.0
@@ -48,6 +50,10 @@ def services(folder: Path) -> Iterator[Row]:
     for name, target in TARGETS.items():
         value = others[name]
         yield larger_is_better(f"state.put.{name}", value, "1/s", "a plain put", plain, target)
+    one, two = trio.run(_copies, folder / "three")
+    yield larger_is_better(
+        "state.put.two_copies", two, "1/s", "a put with one copy", one, COPIES_TARGET
+    )
     kept, forgotten = trio.run(_kept, folder)
     name, peer = "state.put.nobody_watches", "a put whose changes are not counted"
     yield larger_is_better(name, kept, "1/s", peer, forgotten, KEPT_TARGET)
@@ -77,6 +83,31 @@ async def _puts(folder: Path) -> tuple[float, dict[str, float]]:
             for name, rates in found.items():
                 rates.append(await rate([put(options[name])] * CALLERS))
     return median(found.pop("plain")), {name: median(rates) for name, rates in found.items()}
+
+
+async def _copies(folder: Path) -> tuple[float, float]:
+    """In turns, through another node, as clients do; that node is the backup, too."""
+    found: dict[int, list[float]] = {1: [], 2: []}
+    with processes(folder, ["b"], partitions=PARTITIONS) as (other,):
+        other.next_said()
+        async with a_node(folder, "a", hosts=[other.address]) as node:
+            puts: dict[int, Callable[[], Awaitable[None]]] = {}
+            for copies in found:
+                keyspace = await node.open_keyspace(
+                    f"copies {copies}", mode="memory", partitions=PARTITIONS, copies=copies
+                )
+                await whole(keyspace, ["a", "b"])
+                keys = (f"key-{n}" for n in range(40_000))
+                theirs = cycle([key for key in keys if keyspace.owner_of(key) == "b"])
+                puts[copies] = partial(_put_next, keyspace, theirs)
+            for _ in range(ROUNDS):
+                for copies, rates in found.items():
+                    rates.append(await rate([puts[copies]] * CALLERS))
+    return median(found[1]), median(found[2])
+
+
+async def _put_next(keyspace: Keyspace, keys: Iterator[str]) -> None:
+    await keyspace.put(next(keys), VALUE)
 
 
 async def _due(folder: Path) -> tuple[float, float]:

@@ -179,6 +179,7 @@ def test_show_has_the_settings_and_what_each_member_has_done() -> None:
 def test_flags_override_what_a_preset_has() -> None:
     flags = dict.fromkeys(("partitions", "mode", "min_cluster_size", "merge", "virtual_nodes"))
     flags |= dict.fromkeys(("strategy", "max_keys_per_partition", "checkpoint_interval_s"))
+    flags |= dict.fromkeys(("copies", "copies_min"))
     options = argparse.Namespace(name="x", preset="ripple", manual=True, hash_tags=True, **flags)
     options.partitions = 64
 

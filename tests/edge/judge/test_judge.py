@@ -272,6 +272,14 @@ def test_keys_that_are_due_for_long_and_are_still_there() -> None:
     assert problems_in(seen)[0].next == "ringpopctl partitions --keyspace k"
 
 
+def test_copies_that_are_missing() -> None:
+    seen = healthy()
+    seen.keyspaces["b"] = [keyspace(copies_missing=3)]
+    severity, cause, text = only(seen)
+    assert (severity, cause) == (WARNING, "copies")
+    assert "partitions of k have fewer copies than they should have, by their owners b" in text
+
+
 def test_reminders_that_are_late() -> None:
     seen = healthy()
     seen.keyspaces["a"] = [keyspace(reminders_overdue_s=60.0)]

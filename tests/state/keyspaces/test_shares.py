@@ -252,7 +252,7 @@ async def test_a_node_whose_web_application_is_away_keeps_its_partitions() -> No
             await serving(keyspace, "a", "b", "c")
         before = [keyspace.table.owners() for keyspace in (durable, memory)]
 
-        b.set_own_label(*AWAY)
+        b.labels.set_own(*AWAY)
         await a.wait_until(lambda a: "b" not in a.ring)
         await trio.sleep(30)
 

@@ -13,11 +13,14 @@ from ringpop_py.base.values.declared import encode
 from ringpop_py.state.placement.assignment import (
     Assignment,
     Move,
+    backups_of,
     check_cluster_size,
     decode_assignment,
     effective_owners,
+    placed,
     plan_moves,
 )
+from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.placement.keys import NOBODY
 from ringpop_py.state.placement.strategies import assign
 
@@ -236,3 +239,23 @@ def test_plans_that_are_carried_out_in_small_cuts_reach_even_shares() -> None:
 
     assert rounds == 4
     assert Counter(current) == {"a": 10, "b": 10, "c": 10}
+
+
+@pytest.mark.parametrize("strategy", ["balanced", "ring", "range"])
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_the_first_backup_is_who_would_own_the_partition_without_its_owner(
+    strategy: str, copies: int
+) -> None:
+    members = ["a", "b", "c", "d"]
+    definition = Definition(
+        name="k", partitions=64, mode="memory", strategy=strategy, copies=copies
+    )
+
+    found = backups_of(definition, members, "b")
+
+    assert {len(names) for names in found} == {copies - 1}
+    assert all(len({*names, "b"}) == copies for names in found)
+    firsts = tuple(names[0] for names in found if names)
+    assert firsts == (placed(definition, ["a", "c", "d"]) if copies > 1 else ())
+    assert backups_of(definition, ["b"], "b") == [()] * 64
+    assert {len(names) for names in backups_of(definition, ["b", "c"], "b")} == {min(copies - 1, 1)}
