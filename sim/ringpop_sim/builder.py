@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
 from ringpop_sim.plans.plan import OPERATIONS
-from ringpop_sim.runs.outcome import replay_command
+from ringpop_sim.plans.planfile import replay_command
 from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
 

@@ -9,8 +9,8 @@ import pytest
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.planfile import read_plan
 from ringpop_sim.runs.cases import Case, case_of, case_text, read_case, write_case
-from ringpop_sim.runs.outcome import outcome_of
 from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.run import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,9 +36,9 @@ def test_a_case_is_a_plan(tmp_path: Path) -> None:
 
 def test_a_replayed_case_goes_as_it_went() -> None:
     plan = random_plan(2)
-    case = case_of(plan, outcome_of(plan, 2))
+    case = case_of(plan, run(plan, 2))
 
-    again = outcome_of(case.plan, case.seed)
+    again = run(case.plan, case.seed)
 
     assert (again.digest, again.invariants) == (case.digest, case.broken)
 

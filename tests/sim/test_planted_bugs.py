@@ -32,6 +32,7 @@ from tests.sim.planted.logs import LOG_BUGS
 from tests.sim.planted.patching import planted
 from tests.sim.planted.shuffles import SHUFFLE_BUGS
 from tests.sim.planted.streams import STREAM_BUGS
+from tests.sim.planted.watch import WATCH_BUGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ WHOLE_BUGS: Final = (
     *ENTRY_BUGS,
     *EXPIRY_BUGS,
     *SHUFFLE_BUGS,
+    *WATCH_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *WHOLE_BUGS, *STREAM_BUGS, *DATAFLOW_BUGS)
 ENVIRONMENT: Final = dict(os.environ)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringpop_sim.plans.plan import Crash, Cut, Discovery, Link, Plan, Traffic
-from ringpop_sim.runs.outcome import outcome_of
 from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.run import run
 from ringpop_sim.runs.shrink import _without_nodes, shrink
 from ringpop_sim.units import s
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def test_a_plan_shrinks_to_what_breaks_the_invariant(nobody_is_faulty: type[Check]) -> None:
     plan = random_plan(8)
-    assert outcome_of(plan, 5).invariants == ("T1",)
+    assert run(plan, 5).invariants == ("T1",)
 
     shrunk = shrink(plan, 8, "T1", budget_s=30)
 
@@ -24,7 +24,7 @@ def test_a_plan_shrinks_to_what_breaks_the_invariant(nobody_is_faulty: type[Chec
     assert len(shrunk.plan.operations) <= 2
     assert shrunk.plan.nodes <= 4
     assert shrunk.plan.link == Link()
-    again = outcome_of(shrunk.plan, shrunk.seed, [nobody_is_faulty])
+    again = run(shrunk.plan, shrunk.seed, [nobody_is_faulty])
     assert again.broken[0] == shrunk.broken
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from ringpop_sim.cli import main
 from ringpop_sim.runs import swarm as module
-from ringpop_sim.runs.outcome import outcome_of
 from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.run import run
 from ringpop_sim.runs.swarm import Shape, SwarmSummary, swarm
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_a_worker_runs_what_one_would_run_oneself() -> None:
     summary = swarm(7, 2, cores=1)
 
     assert summary.ok
-    assert summary.event_count == sum(outcome_of(random_plan(n), n).events for n in (7, 8))
+    assert summary.event_count == sum(run(random_plan(n), n).events for n in (7, 8))
 
 
 def dies_at_1(pipe: Connection[Any, Any], _shape: Shape) -> None:
@@ -55,7 +55,7 @@ def dies_at_1(pipe: Connection[Any, Any], _shape: Shape) -> None:
         seed = pipe.recv()
         if seed == 1:
             raise SystemExit(9)
-        pipe.send(outcome_of(random_plan(seed, 2, 1), seed))
+        pipe.send(run(random_plan(seed, 2, 1), seed))
 
 
 def test_a_worker_that_dies_costs_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def hangs_at_1(pipe: Connection[Any, Any], _shape: Shape) -> None:
         seed = pipe.recv()
         if seed == 1:
             pipe.recv()
-        pipe.send(outcome_of(random_plan(seed, 2, 1), seed))
+        pipe.send(run(random_plan(seed, 2, 1), seed))
 
 
 def test_a_worker_that_hangs_costs_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_worker_that_hangs_costs_its_seed_alone(monkeypatch: pytest.MonkeyPatc
 def test_a_summary_keeps_the_first_seeds_of_each_invariant(nobody_is_faulty: type[Check]) -> None:
     summary = SwarmSummary()
     for seed in range(12):
-        summary.add(outcome_of(random_plan(seed), seed, [nobody_is_faulty]))
+        summary.add(run(random_plan(seed), seed, [nobody_is_faulty]))
 
     assert not summary.ok
     assert summary.broken["T1"] == summary.failed_count > 5

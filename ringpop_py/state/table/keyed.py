@@ -63,6 +63,9 @@ class ChangeLog(Protocol):
     newest: int
     follows: bool
 
+    def expect(self, coming: int = 0) -> None:
+        """Follow so many changes, which are not of this node, and what comes next."""
+
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
         """Follow what was written; call it while it *follows*, and else count it in *newest*."""
 
@@ -230,8 +233,7 @@ class KeyedState:
             StateDamaged: if it is not the body of a group. Nothing was changed.
         """
         if type(body) is not Body:  # what was staged here is one
-            body = parts_of(body, mergeable=self._mergeable)
-            self.due.used = self.due.used or have_instants(body.changed.values())
+            body = self._read(body)
         changed, deleted, ids, offsets = body
         known, sessions = self._sessions.get, dict[str, Session]()
         for source, some in ids.items():  # a comprehension would be a call
@@ -259,6 +261,13 @@ class KeyedState:
         self._offsets.update(offsets)
         for name in released_in(offsets):
             del self._offsets[name]
+
+    def _read(self, body: object) -> Body:
+        found = parts_of(body, mergeable=self._mergeable)
+        self.due.used = self.due.used or have_instants(found.changed.values())
+        if self.changes is not None:  # perhaps somebody watches where it was written
+            self.changes.expect(len(found.changed) + len(found.deleted))
+        return found
 
     def take_in(
         self,

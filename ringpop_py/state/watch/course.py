@@ -208,10 +208,15 @@ class Course:
             if watched.following is not None and not rows:  # there was no room
                 return []
             pages.add(watched)
+            before, upto = self.position, None
             if pages.start is None:
-                self._numbers[number] = pages.oldest
-            position = self.position  # only then is the partition part of it
-            return [KeyChange(key, packed, position, number, None) for _, key, packed in rows]
+                self._numbers[number] = upto = pages.oldest
+            # Only the last row is after all others: a watch after another one reads them again.
+            ats = [*[None] * (len(rows) - 1), upto]
+            return [
+                KeyChange(key, packed, before, number, at)
+                for (_, key, packed), at in zip(rows, ats, strict=False)
+            ]
         if pages is not None:
             rows = tuple([row for row in rows if not pages.have(row[0], row[1])])
             if watched.upto >= pages.newest:

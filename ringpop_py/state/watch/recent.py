@@ -5,8 +5,8 @@ each node that follows the log gives a change the same number, and a number that
 much of the log a watcher has seen. The number of the newest one, and the changes themselves, go
 with checkpoints: a watcher goes on where the partition comes next.
 
-Once nobody has looked during as many changes as are kept, they are only counted, until the next
-look: who asked for them now would have come too late anyway.
+Once nobody has looked during as many changes of this node as are kept, they are only counted, until
+the next look: who asked for them now would have come too late anyway.
 """
 
 from __future__ import annotations
@@ -98,6 +98,13 @@ class RecentChanges:
         full = len(self._kept) > KEPT_MAX * 3 // 4 or self._size_bytes > KEPT_BYTES * 3 // 4
         return full and after is not None and after < (self.oldest + self.newest) // 2
 
+    def expect(self, coming: int = 0) -> None:
+        """Keep so many changes, which are not of this node, and what comes next.
+
+        Somebody watches here, or has watched where they were written, and looks here soon.
+        """
+        self.follows, self._looked = True, self.newest + coming
+
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
         """Keep the changes of an entry of the log."""
         kept, count = self._kept, len(changed) + len(deleted)
@@ -127,7 +134,7 @@ class RecentChanges:
         Raises:
             WatchGap: if changes are wanted that are not kept.
         """
-        self.follows, self._looked = True, self.newest
+        self.expect()
         if part.start is not None:
             return self._page(request, part.start, state, room)
         if part.after is None:
@@ -191,9 +198,8 @@ class RecentChanges:
         if len(found.kept) > found.newest:
             raise StateDamaged("a checkpoint has more changes than its partition ever had")
         self.newest, self._kept = found.newest, deque(found.kept)
-        # Perhaps somebody has begun to watch since; he looks here soon.
-        self.follows, self._looked = True, found.newest
         self._size_bytes = sum(weight(*each) for each in found.kept)
+        self.expect()  # perhaps somebody has watched where they were saved
 
 
 def weight(key: str, packed: bytes | None) -> int:

@@ -33,6 +33,10 @@ class Check(Watcher):
     def __init__(self, world: World) -> None:
         self.world = world
         self.broken: list[Broken] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to observe: nothing has happened yet."""
 
     def broke(self, invariant: str, detail: str) -> None:
         """Record that *invariant* does not hold now; only the first `BROKEN_MAX` times are kept."""

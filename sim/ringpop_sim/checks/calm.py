@@ -61,9 +61,8 @@ class Calm:
 class CalmCheck(Check):
     """A check that applies only if the world has been calm for long enough."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._calm = Calm(world)
+    def begin(self) -> None:
+        self._calm = Calm(self.world)
 
     def started(self, _process: Process) -> None:
         self._calm.disturbed()

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.member import Member
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 SCORE_SLACK: Final = 0.01
 SLACK_US: Final = 10 * s
@@ -38,8 +37,8 @@ class DampingIsFair(Check):
 
     invariants: ClassVar = ("L5",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        world = self.world
         config = self._config = world.config
         self._on = world.dialect.extends and config.damping
         self._half_life_us = microseconds(config.damp_half_life_s)

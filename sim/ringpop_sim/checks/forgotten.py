@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.node import Node
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 LOOK_US: Final = 30 * s
 """A node is searched this long after an eviction: calls and probes open then have ended."""
@@ -49,11 +48,10 @@ class EvictedForgotten(Check):
 
     invariants: ClassVar = ("L7",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._looks_left = LOOKS_MAX if world.plan.nodes <= NODES_MAX else 0
+    def begin(self) -> None:
+        self._looks_left = LOOKS_MAX if self.world.plan.nodes <= NODES_MAX else 0
         self._names: dict[Process, int] = {}
-        world.push(LOOK_US, self._count_timers)
+        self.world.push(LOOK_US, self._count_timers)
 
     def fact(self, process: Process, effect: Effect) -> None:
         if not isinstance(effect, fx.StatusChanged):

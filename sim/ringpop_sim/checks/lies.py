@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.member import Member
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 OUT_US: Final = 2 * s
 """For how long a lie may keep a member out: a ping that is lost, and the next one."""
@@ -40,8 +39,8 @@ class LiarsRemoveNobody(Check):
 
     invariants: ClassVar = ("L11",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        world = self.world
         lies = any(isinstance(o, Lie) for o in world.plan.operations)
         quiet = Bounds(world.plan, world.config, world.dialect).loss <= QUIET_LOSS_MAX
         self._applies = lies and quiet and world.dialect.extends

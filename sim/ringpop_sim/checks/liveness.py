@@ -42,8 +42,8 @@ class Converges(Check):
 
     invariants: ClassVar = ("L1", "L3", "L4")
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        world = self.world
         self.agreed_at: int | None = None
         self._bounds = Bounds(world.plan, world.config, world.dialect)
         self._due_at = world.plan.quiet_at_us + self._bounds.settle_us
@@ -171,9 +171,8 @@ class CrashesFound(Check):
 
     invariants: ClassVar = ("L2",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._bounds = Bounds(world.plan, world.config, world.dialect)
+    def begin(self) -> None:
+        self._bounds = Bounds(self.world.plan, self.world.config, self.world.dialect)
         self._ended_at: dict[str, int] = {}
         self._forgotten: set[tuple[Process, str]] = set()
 

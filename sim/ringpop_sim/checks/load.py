@@ -47,9 +47,8 @@ class MessagesBounded(Check):
 
     invariants: ClassVar = ("S12",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        config = world.config
+    def begin(self) -> None:
+        config = self.world.config
         self._changes_max = config.changes_max if config.delta_sync else None
         self._rows_max = config.sync_rows_max
         self._factor = config.piggyback_factor
@@ -147,8 +146,9 @@ class RestIsQuiet(CalmCheck):
 
     invariants: ClassVar = ("S13",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        super().begin()
+        world = self.world
         config = world.config
         rides = config.piggyback_factor * max(1, math.ceil(math.log10(2 * world.plan.nodes)))
         period_us = microseconds(config.period_s)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 # The node and this check each round the end of an interruption to milliseconds, from another zero.
 ROUNDING_MS: Final = 2
@@ -65,16 +64,15 @@ class NamesKept(Check):
 
     invariants: ClassVar = ("S15",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        config = world.config
+    def begin(self) -> None:
+        config = self.world.config
         self._short_us = microseconds(config.suspect_s)
         # A node notices a stop only at its next timer, which may be a period away.
         slowed = config.local_health_max + 1
         period_us = max(config.period_s * slowed, config.quiet_period_s)
         self._long_us = self._short_us + 2 * microseconds(period_us)
         self._slow = {
-            node for o in world.plan.operations if isinstance(o, p.Slow) for node in o.nodes
+            node for o in self.world.plan.operations if isinstance(o, p.Slow) for node in o.nodes
         }
         self._tenures: dict[Process, _Tenure] = {}
         self._born: dict[Process, tuple[int, int]] = {}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.member.swim.member import Member
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 LOOK_US: Final = 500 * ms
 LOOKED_AT_MAX: Final = 24
@@ -71,16 +70,15 @@ class EqualListsEqualRings(Check):
 
     invariants: ClassVar = ("S9", "L5")
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._damp_share = world.config.damp_share
-        self._follows = world.plan.nodes <= NODES_MAX
+    def begin(self) -> None:
+        self._damp_share = self.world.config.damp_share
+        self._follows = self.world.plan.nodes <= NODES_MAX
         self._placements: dict[Process, Placement] = {}
         # A dict keeps an order, so that all take turns, the same in every run.
         self._changed: dict[Process, None] = {}
         self._rows_of: dict[int, Rows] = {}
         self._fresh: dict[tuple[tuple[str, str], ...], HashRing] = {}
-        world.push(LOOK_US, self._look)
+        self.world.push(LOOK_US, self._look)
 
     def started(self, process: Process) -> None:
         # By serial, so that in small clusters and after many restarts some are followed.

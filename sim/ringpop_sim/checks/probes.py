@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.member import Member
     from ringpop_py.member.swim.messages import Input, Response
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 GONE: Final = ("refused", "lost", "replaced")
 """How a call fails if the machine itself reports that the process is gone."""
@@ -104,10 +103,9 @@ class ProbesFail(Check):
 
     invariants: ClassVar = ("S6",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._helpers_max = world.config.ping_req_size
-        self._silence_accuses = world.dialect.extends and world.config.confirmations
+    def begin(self) -> None:
+        self._helpers_max = self.world.config.ping_req_size
+        self._silence_accuses = self.world.dialect.extends and self.world.config.confirmations
         self._of: dict[Process, _Probing] = {}
 
     def started(self, process: Process) -> None:
@@ -325,8 +323,8 @@ class PausesEndWell(Check):
 
     invariants: ClassVar = ("S8",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        world = self.world
         self._bounds = Bounds(world.plan, world.config, world.dialect)
         self._calm = Calm(world)
         self._watched = [o for o in world.plan.operations if self._applies(o)]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect, StatusChanged
     from ringpop_py.member.swim.messages import Input, MemberChange
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 SWEEP_US: Final = 5 * s
 """How often each whole list is compared with the events of its node."""
@@ -62,11 +61,10 @@ class RowsRise(Check):
 
     invariants: ClassVar = ("S1", "S4")
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
         self._rows: dict[Process, dict[str, Member]] = {}
-        self._reference = ReferenceChecksum(world.dialect)
-        world.push(SWEEP_US, self._sweep)
+        self._reference = ReferenceChecksum(self.world.dialect)
+        self.world.push(SWEEP_US, self._sweep)
 
     def started(self, process: Process) -> None:
         if process not in self._rows:
@@ -140,8 +138,7 @@ class IncarnationsIssued(Check):
 
     invariants: ClassVar = ("S2",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
         self._issued: set[Version] = set()
 
     def started(self, process: Process) -> None:
@@ -179,8 +176,7 @@ class Refutations(Check):
 
     invariants: ClassVar = ("S3",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
         self._claims: list[tuple[Process, Member]] = []
 
     def input(self, process: Process, message: Input) -> None:
@@ -259,9 +255,8 @@ class StatusesLast(Check):
 
     invariants: ClassVar = ("S5",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        config = world.config
+    def begin(self) -> None:
+        config = self.world.config
         self._config = config
         self._evidence_us = microseconds(config.evidence_s) if config.evidence else None
         self._lasts_us = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.runs.cases import Case, case_of, read_case, write_case
-from ringpop_sim.runs.outcome import RunOutcome, outcome_of
+from ringpop_sim.runs.run import Result, run
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
         for path in options.cases:
             _record(path, options.seed)
     cases = [(path, read_case(path)) for path in options.cases]
-    rows = [(path, case, outcome_of(case.plan, case.seed)) for path, case in cases]
+    rows = [(path, case, run(case.plan, case.seed)) for path, case in cases]
     if options.format == "json":
         c.say_json({"cases": [_as_json(*row) for row in rows]})
     else:
@@ -48,10 +48,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _record(path: str, seed: int) -> None:
     plan = c.found_plan(path, seed, None)
-    write_case(case_of(plan, outcome_of(plan, seed)), path)
+    write_case(case_of(plan, run(plan, seed)), path)
 
 
-def _as_json(path: str, case: Case, outcome: RunOutcome) -> dict[str, object]:
+def _as_json(path: str, case: Case, outcome: Result) -> dict[str, object]:
     return {
         "case": path,
         "seed": case.seed,
@@ -63,7 +63,7 @@ def _as_json(path: str, case: Case, outcome: RunOutcome) -> dict[str, object]:
     }
 
 
-def _line(path: str, case: Case, outcome: RunOutcome) -> str:
+def _line(path: str, case: Case, outcome: Result) -> str:
     was, found = ", ".join(case.broken) or "nothing", ", ".join(outcome.invariants) or "nothing"
     same = case.broken == outcome.invariants
     course = "the same course" if case.digest == outcome.digest else "another course"

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
-from ringpop_sim.plans.planfile import plan_text
+from ringpop_sim.plans.planfile import plan_text, replay_command
 from ringpop_sim.reports.dump import dump
 from ringpop_sim.reports.tracefile import TraceWriter
-from ringpop_sim.runs.outcome import replay_command
 from ringpop_sim.runs.run import run_of
 from ringpop_sim.scenarios import SCENARIOS, about
 from ringpop_sim.units import s, seconds

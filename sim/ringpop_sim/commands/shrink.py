@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
+from ringpop_sim.plans.planfile import replay_command
 from ringpop_sim.runs.cases import case_of, read_case, write_case
-from ringpop_sim.runs.outcome import outcome_of, replay_command
+from ringpop_sim.runs.run import run
 from ringpop_sim.runs.shrink import SHRINK_S, shrink
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 def main(options: argparse.Namespace) -> int:
     plan, seed = _plan_and_seed(options)
-    outcome = outcome_of(plan, seed)
+    outcome = run(plan, seed)
     if not outcome.broken:
         c.say("nothing breaks, so there is nothing to shrink")
         return c.OK
@@ -65,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     c.say(replay_command(found.plan, found.seed))
     if options.save:
         # Run once more, because the search keeps no digest.
-        write_case(case_of(found.plan, outcome_of(found.plan, found.seed)), options.save)
+        write_case(case_of(found.plan, run(found.plan, found.seed)), options.save)
     return c.BROKEN
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, get_args
 from ringpop_py.state.placement.definition import Mode
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
+from ringpop_sim.plans.planfile import file_command, replay_command
 from ringpop_sim.runs.cases import case_of, write_case
-from ringpop_sim.runs.outcome import RunOutcome, file_command, outcome_of, replay_command
 from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT
+from ringpop_sim.runs.run import Result, run
 from ringpop_sim.runs.shrink import SHRINK_S, shrink
 from ringpop_sim.runs.swarm import WORKER, Shape, SwarmSummary, swarm
 
@@ -124,7 +125,7 @@ def _table(summary: SwarmSummary) -> str:
     return "\n".join(lines)
 
 
-def _told(outcome: RunOutcome, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
+def _told(outcome: Result, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
     """Return what broke, the command to repeat it, and the smallest plan that does the same."""
     broken = outcome.broken[0]
     plan = shape.plan(outcome.seed)
@@ -150,6 +151,6 @@ def _told(outcome: RunOutcome, shape: Shape, directory: Path | None, *, smaller:
         lines.append(replay_command(plan, seed))
     if directory is not None:
         path = directory / f"{broken.invariant}-{outcome.seed}.toml"
-        write_case(case_of(plan, outcome_of(plan, seed)), path)
+        write_case(case_of(plan, run(plan, seed)), path)
         lines.append(f"case: {file_command('replay', str(path))}")
     return "\n".join(lines)

@@ -160,6 +160,7 @@ class KeyspacePlan:
         dataflow: whether a dataflow reads them as well, and writes their lines to other keys.
         expiring: the share of requests that are for keys that expire. In memory mode, copies are
             then merged by `last_writer_wins`, as these need it.
+        watchers: how many programs watch it, if it is durable.
     """
 
     partitions: int = 8
@@ -186,6 +187,7 @@ class KeyspacePlan:
     rotated_us: int = 0
     dataflow: bool = False
     expiring: float = 0.0
+    watchers: int = 0
 
     def __post_init__(self) -> None:
         modes = ", ".join(get_args(Mode))
@@ -203,6 +205,8 @@ class KeyspacePlan:
         ok = self.files == 0 or (self.files > 0 and self.mode == "durable")
         _require(ok=ok, message="files must be 0 or more, and a stream has a durable keyspace")
         _require(ok=not self.dataflow or self.files > 0, message="a dataflow needs files")
+        ok = self.watchers == 0 or (self.watchers > 0 and self.mode == "durable")
+        _require(ok=ok, message="watchers must be 0 or more, and watch a durable keyspace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ its default value is not written.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
@@ -256,3 +257,14 @@ def _quoted(text: str) -> str:
         + "".join(escapes.get(c) or (c if c.isprintable() else f"\\U{ord(c):08X}") for c in text)
         + '"'
     )
+
+
+def replay_command(plan: Plan, seed: int) -> str:
+    """Return one shell command that runs *plan* with *seed* anywhere, because it has the plan."""
+    return f"bin/ringpop-sim run - --seed {seed} <<'END'\n{plan_text(plan)}END"
+
+
+def file_command(verb: str, path: str, seed: int | None = None) -> str:
+    """Return the command that does *verb* with the plan or case at *path*."""
+    seed_option = "" if seed is None else f" --seed {seed}"
+    return f"bin/ringpop-sim {verb} {shlex.quote(path)}{seed_option}"

@@ -13,11 +13,10 @@ from math import log
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_py.member.swim.records import text_of
-from ringpop_sim.plans.planfile import parse_plan
+from ringpop_sim.plans.planfile import parse_plan, replay_command
 from ringpop_sim.reports.lines import LINES_MAX, Line, read_lines
 from ringpop_sim.reports.ownership import MEMBERS_MAX, KeyOwnership
 from ringpop_sim.reports.tracefile import FORMAT, MESSAGES_MAX
-from ringpop_sim.runs.outcome import replay_command
 from ringpop_sim.scenarios import SCENARIOS, about, scenario
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ringpop_sim.plans.planfile import CASE, plan_of, plan_text, read_text, tabl
 
 if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Plan
-    from ringpop_sim.runs.outcome import RunOutcome
+    from ringpop_sim.runs.run import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Case:
     broken: tuple[str, ...] = ()
 
 
-def case_of(plan: Plan, outcome: RunOutcome) -> Case:
+def case_of(plan: Plan, outcome: Result) -> Case:
     """Return the case of *plan* with the result *outcome*."""
     return Case(plan, outcome.seed, outcome.digest, outcome.invariants)
 

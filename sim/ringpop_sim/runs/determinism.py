@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from ringpop_sim.runs.outcome import outcome_of
-from ringpop_sim.runs.run import run_of
+from ringpop_sim.runs.run import run, run_of
 from ringpop_sim.runs.swarm import Shape
 from ringpop_sim.units import seconds
 from ringpop_sim.world.trace import DIGEST_EVENTS
@@ -90,34 +90,26 @@ def _digests(output: str) -> dict[int, list[str]]:
     return {int(row[0]): row[1:] for row in rows}
 
 
-def _started(hash_seed: int, *arguments: str) -> subprocess.Popen[str]:
-    environment = dict(os.environ)
-    environment["PYTHONHASHSEED"] = str(hash_seed)
+def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
+    """Return the output of one process for each hash seed; all run at the same time."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(lambda hash_seed: _output(hash_seed, *arguments), hash_seeds))
+
+
+def _output(hash_seed: int, *arguments: str) -> str:
     # A fresh interpreter must find this very package, also in a checkout that is not installed.
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    path = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
     order = "backwards" if hash_seed % 2 else "forwards"
-    return subprocess.Popen(  # noqa: S603 - this program itself; the arguments are numbers
+    done = subprocess.run(  # noqa: S603 - this program itself; the arguments are numbers
         [sys.executable, "-c", _CHILD, *arguments, order],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
+        timeout=PROCESS_S_MAX,
+        check=True,
     )
-
-
-def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
-    """Return the output of one process for each hash seed; all run at the same time."""
-    processes = [_started(hash_seed, *arguments) for hash_seed in hash_seeds]
-    try:
-        outputs = [process.communicate(timeout=PROCESS_S_MAX)[0] for process in processes]
-    finally:
-        for process in processes:
-            # After a time-out, too, no process may be left behind.
-            process.kill()
-            process.communicate()
-    for process in processes:
-        if process.returncode:
-            raise RuntimeError(f"a process of the check failed with exit code {process.returncode}")
-    return outputs
+    return done.stdout
 
 
 def child(arguments: list[str]) -> None:
@@ -128,10 +120,10 @@ def child(arguments: list[str]) -> None:
     for seed in seeds if order == "forwards" else reversed(seeds):
         plan = shape.plan(seed)
         if what == "digests":
-            sys.stdout.write(f"{seed} {' '.join(outcome_of(plan, seed).digests)}\n")
+            sys.stdout.write(f"{seed} {' '.join(run(plan, seed).digests)}\n")
         else:
-            run = run_of(plan, seed, keep_trace=True)
+            found = run_of(plan, seed, keep_trace=True)
             with suppress(Exception):  # the facts before an exception can be compared, too
-                run.finish()
-            for at_us, process, effect in run.world.trace.records:
+                found.finish()
+            for at_us, process, effect in found.world.trace.records:
                 sys.stdout.write(f"{seconds(at_us):.6f} {process.name} {effect!r}\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from ringpop_py.member.swim import effects as fx
@@ -11,8 +11,6 @@ from ringpop_sim.checks import Check
 from ringpop_sim.plans.expect import parse_expectation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.runs.measures import Measures
     from ringpop_sim.world.process import Process
@@ -30,12 +28,8 @@ class Expected(Check):
         self._measures = measures
         self._expectations = [parse_expectation(text) for text in world.plan.expect]
         self._number_of: dict[str, int] = {}
-        self._suspects: dict[int, None] = {}
-        self._deaths: dict[int, None] = {}
-        self._damped: dict[int, None] = {}
-        self._moved: dict[int, None] = {}
+        self._nodes: defaultdict[str, set[int]] = defaultdict(set)
         self._joined: Counter[int] = Counter()
-        self._refuted: dict[int, None] = {}
         self._counts = {"failed": 0, "answered": 0, "repeated": 0}
 
     def started(self, process: Process) -> None:
@@ -45,7 +39,7 @@ class Expected(Check):
         if isinstance(effect, fx.Ready):
             self._joined[process.number] += 1
         if isinstance(effect, fx.Refuted):
-            self._refuted[process.number] = None
+            self._nodes["refuted"].add(process.number)
         if not isinstance(effect, fx.StatusChanged) or effect.after is None:
             return
         after = effect.after
@@ -53,13 +47,13 @@ class Expected(Check):
         if number is None:
             return
         if effect.before is not None and effect.before.address != after.address:
-            self._moved[number] = None
+            self._nodes["moved"].add(number)
         if after.damped:
-            self._damped[number] = None
+            self._nodes["damped"].add(number)
         if after.status is Status.FAULTY:
-            self._deaths[number] = None
+            self._nodes["deaths"].add(number)
         elif after.status is Status.SUSPECT and effect.via == "probe":
-            self._suspects[number] = None
+            self._nodes["suspects"].add(number)
 
     def request_ended(self, ended: RequestEnded) -> None:
         if ended.request.caller.running:  # a caller that ended does not wait for an answer
@@ -86,16 +80,8 @@ class Expected(Check):
             return sum(self._joined[number] for number in nodes)
         if measure == "syncs":
             return sum(self._sync_count(number) for number in self._running(nodes))
-        counted: dict[str, Callable[[int], bool]] = {
-            "suspects": self._suspects.__contains__,
-            "deaths": self._deaths.__contains__,
-            "refuted": self._refuted.__contains__,
-            "damped": self._damped.__contains__,
-            "moved": self._moved.__contains__,
-            "left_out": self._is_left_out,
-            "running": self._runs,
-        }
-        return sum(map(counted[measure], nodes))
+        counted = {"left_out": self._is_left_out, "running": self._runs}
+        return sum(map(counted.get(measure, self._nodes[measure].__contains__), nodes))
 
     def _runs(self, number: int) -> bool:
         process = self.world.numbered.get(number)

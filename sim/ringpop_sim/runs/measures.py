@@ -12,7 +12,6 @@ from ringpop_sim.units import s, seconds
 if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 LEFT_ALONE_US: Final = 10 * s
 """A member that no fault touched for this long should not be declared faulty."""
@@ -21,13 +20,12 @@ LEFT_ALONE_US: Final = 10 * s
 class Measures(Check):
     """Compares the whole cluster after facts, but only while a measure is still open."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
         self.detected_s: float | None = None
         self.converged_s: float | None = None
         self.false_faulty = 0
         self._node_us = 0
-        self._quiet_at = world.plan.quiet_at_us
+        self._quiet_at = self.world.plan.quiet_at_us
         self._crashed: Process | None = None
         self._crashed_at = 0
 

@@ -112,6 +112,8 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
         rotated_us = logs.rng.choice((0, 2 * s, 5 * s))
         keyspace = replace(keyspace, files=logs.rng.choice((1, 3)), rotated_us=rotated_us)
         keyspace = replace(keyspace, dataflow=logs.chance(0.5))
+    if keyspace.mode == "durable" and logs.chance(0.3):
+        keyspace = replace(keyspace, watchers=3)
     if not calm and more.chance(0.2):
         disk = p.FailStore(at_us=more.at(), for_us=more.lasting(), nodes=more.some(2), how="disk")
         operations.append(disk)

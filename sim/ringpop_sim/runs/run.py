@@ -63,12 +63,13 @@ WHOLE: Final = "ringpop_sim.whole.run"
 PLACES_MAX: Final = 3
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a run.
+    """The result of a run, also of one that an exception ended.
 
     Attributes:
-        digest: equal for equal courses of events, in any process.
+        digests: see `ringpop_sim.world.trace.Trace`; the last one is of all events.
+        kinds: of the plan's faults.
         detected_s: from the first crash until all others that were left alone knew; None if no
             process crashed for good, or not all came to know.
         converged_s: from the end of the last fault until all nodes agreed; None if they did not.
@@ -78,12 +79,13 @@ class Result:
 
     scenario: str
     seed: int
-    nodes: int
-    digest: str
-    virtual_s: float
-    events: int
-    wall_s: float
+    nodes: int = 0
+    digests: tuple[str, ...] = ("",)
+    virtual_s: float = 0.0
+    events: int = 0
+    wall_s: float = 0.0
     broken: list[Broken] = field(default_factory=list)
+    kinds: tuple[str, ...] = ()
     detected_s: float | None = None
     converged_s: float | None = None
     false_faulty: int = 0
@@ -96,28 +98,35 @@ class Result:
         """Whether every invariant held."""
         return not self.broken
 
+    @property
+    def digest(self) -> str:
+        """Equal for equal courses of events, in any process."""
+        return self.digests[-1]
+
+    @property
+    def invariants(self) -> tuple[str, ...]:
+        """The invariants that broke, each once, sorted by name."""
+        return tuple(sorted({broken.invariant for broken in self.broken}))
+
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object for programs."""
+        broken = [
+            {"invariant": b.invariant, "time": seconds(b.at_us), "detail": b.detail}
+            for b in self.broken
+        ]
         return {
-            "scenario": self.scenario,
-            "seed": self.seed,
-            "nodes": self.nodes,
-            "ok": self.ok,
-            "digest": self.digest,
-            "virtual_s": self.virtual_s,
-            "events": self.events,
+            **{name: getattr(self, name) for name in _IN_JSON},
             "events_per_s": round(self.events / self.wall_s) if self.wall_s else 0,
-            "broken": [
-                {"invariant": b.invariant, "time": seconds(b.at_us), "detail": b.detail}
-                for b in self.broken
-            ],
-            "detected_s": self.detected_s,
-            "converged_s": self.converged_s,
-            "false_faulty": self.false_faulty,
+            "broken": broken,
             "messages_per_node_s": round(self.messages_per_node_s, 2),
             "bytes_per_node_s": round(self.bytes_per_node_s, 1),
-            "traffic": self.traffic,
         }
+
+
+_IN_JSON: Final = (
+    *("scenario", "seed", "nodes", "ok", "digest", "virtual_s", "events"),
+    *("detected_s", "converged_s", "false_faulty", "traffic"),
+)
 
 
 class Run:
@@ -216,7 +225,7 @@ class Run:
         self._go_to_the_end()
         for check in world.checks:
             self._try(check.finish)
-        digest, ended_at = world.trace.digest, world.now
+        ended_at = world.now
         if self._rests and not self.broken:
             self._try(self._rest)
         measures = self.measures
@@ -226,13 +235,14 @@ class Run:
             plan.name,
             world.seed,
             plan.nodes,
-            digest,
+            (*world.trace.digests, world.trace.digest),
             seconds(ended_at),
             world.event_count,
             REAL_S() - self._began,
             self.broken,
+            tuple(sorted({operation.kind for operation in plan.operations})),
             measures.detected_s,
-            measures.converged_s,
+            None if self.crashed else measures.converged_s,
             measures.false_faulty,
             messages_count / node_s,
             bytes_count / node_s,

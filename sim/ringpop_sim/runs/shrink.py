@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.expect import parse_expectation
 from ringpop_sim.plans.plan import Link
-from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.run import run
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _Search:
         # The seed that broke the last plan first, because it is the likeliest; and each only once.
         for seed in dict.fromkeys((self.seed, *self._seeds)):
             self.tried_count += 1
-            outcome = outcome_of(plan, seed, self._checks)
+            outcome = run(plan, seed, self._checks)
             for broken in outcome.broken:
                 if broken.invariant == self._invariant:
                     self.plan, self.seed, self.broken = plan, seed, broken

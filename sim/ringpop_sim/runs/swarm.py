@@ -10,17 +10,17 @@ import multiprocessing
 import os
 import time
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import wait
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_sim.checks import Broken
-from ringpop_sim.runs.outcome import RunOutcome, outcome_of
 from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan, with_expiry
-from ringpop_sim.runs.run import whole_run
+from ringpop_sim.runs.run import Result, run, whole_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from ringpop_py.state.placement.definition import Mode
@@ -60,7 +60,7 @@ class Shape:
         if self.partitions is not None:
             keyspace = replace(keyspace, partitions=self.partitions)
         if self.mode == "memory":  # nothing is recorded without a store
-            keyspace = replace(keyspace, mode="memory", files=0, dataflow=False)
+            keyspace = replace(keyspace, mode="memory", files=0, dataflow=False, watchers=0)
             keyspace = replace(keyspace, strategy="balanced", automatic=True)
         elif self.mode is not None:
             keyspace = replace(keyspace, mode=self.mode)
@@ -85,7 +85,7 @@ class SwarmSummary:
     core_count: int = 0
     converged_count: int = 0
     failed_count: int = 0
-    failures: list[RunOutcome] = field(default_factory=list)
+    failures: list[Result] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     first: dict[str, list[int]] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -95,12 +95,12 @@ class SwarmSummary:
         """Whether no invariant broke."""
         return not self.failed_count
 
-    def add(self, outcome: RunOutcome) -> None:
+    def add(self, outcome: Result) -> None:
         """Add *outcome* to the counts."""
         self.plan_count += 1
         self.event_count += outcome.events
         self.virtual_s += outcome.virtual_s
-        self.converged_count += outcome.converged
+        self.converged_count += outcome.converged_s is not None
         self.kinds.update(outcome.kinds)
         if not outcome.broken:
             return
@@ -137,14 +137,6 @@ class SwarmSummary:
         }
 
 
-@dataclass(slots=True, eq=False)
-class _Worker:
-    process: multiprocessing.process.BaseProcess
-    pipe: Connection[Any, Any]
-    seed: int = 0
-    asked_at: float = 0.0
-
-
 def swarm(
     first_seed: int = 0,
     seeds: int | None = None,
@@ -152,7 +144,7 @@ def swarm(
     for_s: float | None = None,
     cores: int | None = None,
     shape: Shape | None = None,
-    progress: Callable[[SwarmSummary], None] | None = None,
+    progress: Callable[[SwarmSummary], None] = lambda _: None,
 ) -> SwarmSummary:
     """Run the random plans of *seeds* seeds from *first_seed* on; without *seeds*, for *for_s*.
 
@@ -165,7 +157,29 @@ def swarm(
     shape.check()
     assert seeds is not None or for_s is not None, "a swarm needs a number of seeds or a time"
     cores = cores or _core_count()
-    return _Swarm(first_seed, seeds, for_s, cores, shape, progress).run()
+    cores = cores if seeds is None else max(1, min(cores, seeds))
+    began = time.monotonic()
+    left = count(first_seed) if seeds is None else iter(range(first_seed, first_seed + seeds))
+    if for_s is not None:
+        left = takewhile(lambda _: time.monotonic() - began <= for_s, left)
+    summary = SwarmSummary(core_count=cores)
+    workers = [_Worker(shape) for _ in range(cores)]
+    with ThreadPoolExecutor(cores) as threads:
+        try:
+            first = zip(workers, left, strict=False)
+            running = {threads.submit(worker.run, seed): worker for worker, seed in first}
+            while running:
+                for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                    worker = running.pop(ended)
+                    summary.add(ended.result())
+                    summary.wall_s = time.monotonic() - began
+                    progress(summary)
+                    for seed in islice(left, 1):
+                        running[threads.submit(worker.run, seed)] = worker
+        finally:  # also after an exception
+            for worker in workers:
+                worker.dismiss()
+    return summary
 
 
 def _core_count() -> int:
@@ -174,106 +188,44 @@ def _core_count() -> int:
     return os.cpu_count() or 1
 
 
-class _Swarm:
-    def __init__(
-        self,
-        first_seed: int,
-        seeds: int | None,
-        for_s: float | None,
-        cores: int,
-        shape: Shape,
-        progress: Callable[[SwarmSummary], None] | None,
-    ) -> None:
-        self._seeds = self._counted(first_seed, seeds, for_s)
+class _Worker:
+    """A process that runs seeds, and another one after it has died or hung."""
+
+    def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._progress = progress
-        self._core_count = cores if seeds is None else max(1, min(cores, seeds))
-        self._workers: list[_Worker] = []
-        self._summary = SwarmSummary(core_count=self._core_count)
-        self._began = time.monotonic()
+        self._dismissed = False
+        self._begin()
 
-    def _counted(self, first: int, count: int | None, for_s: float | None) -> Iterator[int]:
-        seed = first
-        while count is None or seed < first + count:
-            if for_s is not None and time.monotonic() - self._began > for_s:
-                return
-            yield seed
-            seed += 1
+    def _begin(self) -> None:
+        self._pipe, theirs = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_work, args=(theirs, self._shape), daemon=True)
+        self._process.start()
+        theirs.close()  # so that the pipe ends when the process does
 
-    def run(self) -> SwarmSummary:
-        """Run all seeds, and end the workers on the way out, also after an exception."""
+    def run(self, seed: int) -> Result:
+        """Return the result of *seed*, in a thread of its own."""
+        self._pipe.send(seed)
+        why = f"the run took longer than {SEED_S_MAX:.0f} s"
         try:
-            self._workers = [self._hired() for _ in range(self._core_count)]
-            for worker in list(self._workers):
-                self._ask(worker)  # removes a worker for which there is no seed
-            while self._workers:
-                self._hear()
-        finally:
-            for worker in self._workers:
-                self._dismiss(worker)
-        return self._summary
-
-    def _hired(self) -> _Worker:
-        ours, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_work, args=(theirs, self._shape), daemon=True)
-        process.start()
-        theirs.close()  # so that the pipe ends when the worker does
-        return _Worker(process, ours)
-
-    def _ask(self, worker: _Worker) -> None:
-        """Send *worker* the next seed, or dismiss it if there is none."""
-        seed = next(self._seeds, None)
-        if seed is None:
-            self._workers.remove(worker)
-            self._dismiss(worker)
-            return
-        worker.seed, worker.asked_at = seed, time.monotonic()
-        worker.pipe.send(seed)
-
-    def _hear(self) -> None:
-        """Receive the results of workers, and end those that were silent for too long."""
-        # Not for ever: if all workers hang, the clock still has to be looked at.
-        heard = wait([worker.pipe for worker in self._workers], timeout=1.0)
-        for worker in list(self._workers):
-            if worker.pipe in heard:
-                self._take(worker)
-            elif time.monotonic() - worker.asked_at > SEED_S_MAX:
-                worker.process.kill()
-                self._lose(worker, f"the run took longer than {SEED_S_MAX:.0f} s")
-
-    def _take(self, worker: _Worker) -> None:
-        try:
-            outcome = worker.pipe.recv()
+            if self._pipe.poll(SEED_S_MAX):
+                result: Result = self._pipe.recv()
+                return result
         except (EOFError, OSError):
-            worker.process.join()
-            self._lose(worker, f"its process ended with exit code {worker.process.exitcode}")
-            return
-        self._count(outcome)
-        self._ask(worker)
+            self._process.join()
+            why = f"its process ended with exit code {self._process.exitcode}"
+        self._end()
+        if not self._dismissed:
+            self._begin()
+        return Result("", seed, broken=[Broken(WORKER, 0, why)])
 
-    def _lose(self, worker: _Worker, why: str) -> None:
-        self._workers.remove(worker)
-        self._dismiss(worker)
-        broken = (Broken(WORKER, 0, why),)
-        # An empty digest, because the last one is that of the run.
-        self._count(RunOutcome(worker.seed, ("",), 0, 0.0, 0.0, converged=False, broken=broken))
-        another = self._hired()
-        self._workers.append(another)
-        self._ask(another)
+    def dismiss(self) -> None:
+        """End the process, which may be at work."""
+        self._dismissed = True
+        self._end()
 
-    def _count(self, outcome: RunOutcome) -> None:
-        self._summary.add(outcome)
-        self._summary.wall_s = time.monotonic() - self._began
-        if self._progress is not None:
-            self._progress(self._summary)
-
-    @staticmethod
-    def _dismiss(worker: _Worker) -> None:
-        worker.pipe.close()  # which ends the worker's loop
-        worker.process.join(timeout=1.0)
-        if worker.process.is_alive():
-            worker.process.kill()
-            worker.process.join()
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.join()
 
 
 def _work(pipe: Connection[Any, Any], shape: Shape) -> None:
@@ -285,6 +237,6 @@ def _work(pipe: Connection[Any, Any], shape: Shape) -> None:
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
-            pipe.send(outcome_of(shape.plan(seed), seed))
+            pipe.send(run(shape.plan(seed), seed))
         except KeyboardInterrupt:
             return

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.values.declared import replace
@@ -28,7 +27,7 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.messages import Input
@@ -87,23 +86,14 @@ class TheoryRow:
 
     def as_json(self) -> dict[str, object]:
         """Return the row as one JSON object for programs."""
-        return {
-            "law": self.law,
-            "at": self.at,
-            "theory": round(self.theory, 5),
-            "measured": round(self.measured, 5),
-            "ratio": round(self.ratio, 4),
-            "bound": self.bound,
-            "samples": self.samples,
-            "ok": self.ok,
-        }
+        figures = {name: round(getattr(self, name), 5) for name in ("theory", "measured")}
+        return asdict(self) | figures | {"ratio": round(self.ratio, 4), "ok": self.ok}
 
 
 class Probes(Check):
     """Records when which node began a probe of which: pings not sent on behalf of another."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
         self.begun: list[tuple[int, str, str]] = []
         self.of_alive_count = 0
         self.suspected_count = 0
@@ -157,26 +147,23 @@ def _plan(nodes: int, until_us: int, link: Link, *settings: tuple[str, float]) -
 # The laws.
 
 
-class Law:
-    """Measures one law: *measure* yields the rows for a seed, an effort, and a number of nodes."""
-
-    def __init__(
-        self, measure: Callable[[int, float, int], Iterator[TheoryRow]], sizes: Sequence[int]
-    ) -> None:
-        self._measure = measure
-        self._sizes = sizes
-
-    def __call__(
-        self, seed: int, effort: float = 1.0, sizes: Sequence[int] = ()
-    ) -> list[TheoryRow]:
-        """Return the rows for clusters of *sizes*; an effort of 1 is seconds to a minute."""
-        found = (self._measure(seed, effort, nodes) for nodes in sizes or self._sizes)
-        return list(chain.from_iterable(found))
+Law = Callable[..., list[TheoryRow]]
 
 
 def law(*sizes: int) -> Callable[[Callable[[int, float, int], Iterator[TheoryRow]]], Law]:
-    """Make a law of the decorated function, for clusters of *sizes* unless others are given."""
-    return partial(Law, sizes=sizes)
+    """Make a law of what yields the rows for a seed, an effort, and a number of nodes.
+
+    A law returns the rows for clusters of *sizes*, unless it is given others. An effort of 1 is
+    seconds to a minute.
+    """
+
+    def made(measure: Callable[[int, float, int], Iterator[TheoryRow]]) -> Law:
+        def rows(seed: int, effort: float = 1.0, sizes: Sequence[int] = sizes) -> list[TheoryRow]:
+            return [row for nodes in sizes for row in measure(seed, effort, nodes)]
+
+        return rows
+
+    return made
 
 
 @law(HELPERS + 3)

@@ -199,6 +199,14 @@ def copies_expire(count: int) -> Plan:
 
 
 @for_nodes(3, usual=4)
+def keys_watched(count: int) -> Plan:
+    """Programs watch keys that change and expire while partitions move and members are killed."""
+    keyspace = _busy(partitions=4, keys=30, expiring=0.3, watchers=6, after_us=10 * s)
+    kills = (Crash(at_us=(6 + 9 * n) * s, for_us=4 * s, nodes=(n,)) for n in range(count - 1))
+    return _served(count, keyspace, *kills, *_drains(count, 7), cut_in_halves(count, 30 * s, 6 * s))
+
+
+@for_nodes(3, usual=4)
 def logs_rotated(count: int) -> Plan:
     """Log files grow and are rotated; a stream and a dataflow count each line once."""
     first, others = everybody(count)[:1], everybody(count)[1:]

@@ -50,9 +50,8 @@ class OwnersHandle(Check):
 
     invariants: ClassVar = ("S10",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._traffic = traffic_of(world)
+    def begin(self) -> None:
+        self._traffic = traffic_of(self.world)
         self._of: dict[Process, tuple[int, HashRing]] = {}
 
     def asked(self, request: SentRequest, to: str, keys: Sequence[str]) -> None:
@@ -118,9 +117,9 @@ class RequestsEnd(HinderedCheck):
 
     invariants: ClassVar = ("S11",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._attempts_max = 1 + len(traffic_of(world).retry_schedule_us)
+    def begin(self) -> None:
+        super().begin()
+        self._attempts_max = 1 + len(traffic_of(self.world).retry_schedule_us)
         self._open: dict[int, SentRequest] = {}
 
     def request_began(self, request: SentRequest) -> None:
@@ -189,8 +188,8 @@ class RequestsSucceed(CalmCheck):
 
     invariants: ClassVar = ("L6",)
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        super().begin()
         self._changed_at = 0
 
     def fact(self, _process: Process, effect: Effect) -> None:

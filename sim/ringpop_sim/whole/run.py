@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, ClassVar, Final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 from ringpop_py.state.placement.definition import Mode
 from ringpop_sim.checks import Broken, Check
@@ -21,18 +21,18 @@ from ringpop_sim.whole.keyspaces.oracles import ORACLES
 from ringpop_sim.whole.keyspaces.outside import connecting
 from ringpop_sim.whole.keyspaces.shares import DaemonShares
 from ringpop_sim.whole.stage.surroundings import installed
+from ringpop_sim.whole.watching import WatchersSee
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.runs.run import Result
     from ringpop_sim.whole.shuffles.kept import ShufflesKept
     from ringpop_sim.whole.traffic import DaemonTraffic
-    from ringpop_sim.world.watcher import Watcher
     from ringpop_sim.world.world import World
 
-KEYSPACE_ORACLES: Final = (*ORACLES, LogsCountOnce, *DRIVER_ORACLES)
+KEYSPACE_ORACLES: Final = (*ORACLES, LogsCountOnce, WatchersSee, *DRIVER_ORACLES)
 BURSTS_US: Final = 2 * s
 BURSTS_END_US: Final = 1 * s
 
@@ -65,21 +65,13 @@ class WholeRun(Run):
     has_loaded: ClassVar[bool] = False
     world: WholeCluster
 
-    def __init__(
-        self,
-        plan: Plan,
-        seed: int,
-        checks: Sequence[type[Check]] | None = None,
-        *,
-        keep_trace: bool = False,
-        watch: Callable[[World], Watcher] | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, seed: int, *rest: Any, **named: Any) -> None:
         _load_all()
         self._bugs: list[Broken] = []
         self.shares: DaemonShares | None = None
         self.shuffles: ShufflesKept | None = None
         self.traffic: DaemonTraffic | None = None
-        super().__init__(plan, seed, checks, keep_trace=keep_trace, watch=watch)
+        super().__init__(plan, seed, *rest, **named)
         self.world.on_bug = self._found_bug
         self._around = ExitStack()
         self._around.enter_context(heard(self.world))
@@ -137,7 +129,7 @@ class WholeRun(Run):
             return True
         clients_done = world.now > world.plan.quiet_at_us + shares.plan.after_us
         still = world.now - shares.moved_at > world.plan.calm_us
-        counted = all(o.done for o in self._oracles if isinstance(o, LogsCountOnce))
+        counted = all(o.done for o in self._oracles if isinstance(o, LogsCountOnce | WatchersSee))
         return shares.settled and still and clients_done and counted and not self.clients.open
 
     @property

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.head import Head
     from ringpop_py.route.proxy.request import AppCall
-    from ringpop_sim.world.world import World
 
 GONE_SHARE: Final = 0.05
 """The share of callers of HTTP that go away after a while."""
@@ -59,8 +58,8 @@ class DaemonTraffic(Check):
 
     invariants: ClassVar = ()
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        world = self.world
         assert isinstance(world, WholeCluster)
         self._cluster = world
         self._traffic = traffic = traffic_of(world)

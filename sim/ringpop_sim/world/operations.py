@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.base.values.declared import replace
 from ringpop_py.member.swim.member import AWAY, STATUS_BY_LABEL
 from ringpop_py.member.swim.messages import MemberChange, Ping
+from ringpop_py.member.swim.node import Node
 from ringpop_sim.plans import plan as p
 from ringpop_sim.world.liar import SOURCE, Liar
 from ringpop_sim.world.network import STRANGERS, address_of
@@ -18,7 +19,6 @@ from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX
 
 if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
-    from ringpop_py.member.swim.node import Node
     from ringpop_sim.world.world import World
 
 Undo = Callable[[], None] | None
@@ -222,20 +222,14 @@ def _replace(world: World, operation: p.Takeover, _node: int | None) -> Undo:
     return None
 
 
-def _leave(world: World, operation: p.Leave, _node: int | None) -> Undo:
-    return _each(
-        _named(world, operation.nodes),
-        lambda process: world.do(process, lambda n, now: n.leave(now)),
-        lambda process: world.do(process, lambda n, now: n.rejoin(now)),
-    )
+def _told(
+    to_do: Callable[[Node, int], list[Effect]], to_undo: Callable[[Node, int], list[Effect]]
+) -> Callable[..., Undo]:
+    def tell(world: World, operation: p.Leave | p.Drain, _node: int | None) -> Undo:
+        found = _named(world, operation.nodes)
+        return _each(found, lambda o: world.do(o, to_do), lambda o: world.do(o, to_undo))
 
-
-def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
-    return _each(
-        _named(world, operation.nodes),
-        lambda process: world.do(process, lambda n, now: n.drain(now)),
-        lambda process: world.do(process, lambda n, now: n.undrain(now)),
-    )
+    return tell
 
 
 def _away(world: World, operation: p.Away, _node: int | None) -> Undo:
@@ -327,8 +321,8 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Start: _start_late,
     p.Takeover: _replace,
     p.Twin: _twin,
-    p.Leave: _leave,
-    p.Drain: _drain,
+    p.Leave: _told(Node.leave, Node.rejoin),
+    p.Drain: _told(Node.drain, Node.undrain),
     p.Away: _away,
     p.FailStore: _for_shares,
     p.FailShuffler: _for_shares,

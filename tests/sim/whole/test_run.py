@@ -25,8 +25,7 @@ from ringpop_sim.plans.plan import (
     Stop,
 )
 from ringpop_sim.plans.planfile import plan_text
-from ringpop_sim.runs.outcome import outcome_of
-from ringpop_sim.runs.run import run_of
+from ringpop_sim.runs.run import run, run_of
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
@@ -87,9 +86,9 @@ def test_a_run_frees_what_it_holds_and_real_time_goes_on() -> None:
     import time
 
     before = time.time()
-    first = outcome_of(a_plan(), 7)
+    first = run(a_plan(), 7)
     between = time.time() - before
-    second = outcome_of(a_plan(), 7)
+    second = run(a_plan(), 7)
 
     assert first.digests == second.digests
     assert 0 < between < 60

@@ -254,3 +254,18 @@ async def test_changes_of_other_keys_wake_no_watcher_and_leave_it_no_gap(
         with trio.fail_after(5):
             while found != [("quiet", 1)]:
                 await trio.sleep(0.01)
+
+
+async def test_each_owner_says_how_far_it_is_when_a_question_ends_without_news() -> None:
+    async with opened("a", "b") as (_, keyspace, _):
+        changes = keyspace.watch("quiet", idle_s=1)
+        assert [change async for change in changes] == []
+        for owner in ("a", "b"):
+            await keyspace.put(key_at(keyspace, owner), 1)
+        later = keyspace.watch("quiet", after=changes.position, idle_s=1)
+        assert [change async for change in later] == []
+        before, after = changes.position, later.position
+        assert before is not None
+        assert after is not None
+        grown = [n - was for (_, was), (_, n) in zip(before.numbers, after.numbers, strict=True)]
+        assert sorted(grown)[-3:] == [0, 1, 1]

@@ -140,6 +140,7 @@ class DaemonClients:
         history: what is known of all that has ended.
         open: the requests that have not ended.
         on_end: called with each request that has got its results.
+        outsiders: by number of their daemons, the clients that are no members.
         begin_expiring: begins a request for keys that expire, at a daemon.
     """
 
@@ -155,16 +156,16 @@ class DaemonClients:
         self._world = shares.cluster
         self._rng = random.Random(f"clients {shares.world.seed}")
         self._is_calm = False
-        self._outsiders: dict[int, OutsideClient] = {}
+        self.outsiders: dict[int, OutsideClient] = {}
         self._items_count = 0
         self._world.push(self.plan.from_us, self._next)
         shares.on_end.append(self._ended)
 
     def _next(self, _: object) -> None:
         world = self._world
-        if not self._outsiders:
+        if not self.outsiders:
             numbers = range(world.plan.nodes)
-            self._outsiders = {number: OutsideClient(world, number) for number in numbers}
+            self.outsiders = {number: OutsideClient(world, number) for number in numbers}
         gap_us = self._rng.expovariate(self.plan.per_second) * s
         world.push(world.now + 1 + int(gap_us), self._next)
         if world.now > world.plan.quiet_at_us + self.plan.after_us:
@@ -175,7 +176,7 @@ class DaemonClients:
 
     def machine_of(self, body: TrioProcess) -> int:
         """Return the machine of a client that is no member."""
-        return next(each.number for each in self._outsiders.values() if each.body is body)
+        return next(each.number for each in self.outsiders.values() if each.body is body)
 
     def burst(self, until: int) -> None:
         """Begin several requests at a time, again and again until *until*."""
@@ -241,7 +242,7 @@ class DaemonClients:
         request.process, request.sent_at = daemon, self._world.now
         self.open[request] = None
         if request.outside:
-            client = self._outsiders[daemon.number]
+            client = self.outsiders[daemon.number]
             client.begin(lambda: self._do(request, daemon, client.keyspace))
         else:
             self._world.begin(daemon, lambda _: self._do(request, daemon, daemon.keyspace))

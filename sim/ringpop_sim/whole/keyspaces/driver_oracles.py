@@ -25,9 +25,8 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ringpop_sim.whole.keyspaces.clients import DaemonClients, DaemonRequest
-    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
-    from ringpop_sim.world.world import World
+    from ringpop_sim.whole.keyspaces.clients import DaemonRequest
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare
 
 LATE_US: Final = 300 * ms
 """How much later than its deadline a request may end: the wheel of deadlines turns slowly."""
@@ -76,9 +75,9 @@ class RequestsInTime(HinderedCheck, KeyspaceOracle):
 
     invariants: ClassVar = ("W2",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
-        clients.on_end.append(self._ended)
+    def begin(self) -> None:
+        super().begin()
+        self.clients.on_end.append(self._ended)
 
     def _ended(self, request: DaemonRequest, _results: Sequence[Any]) -> None:
         daemon = request.process
@@ -101,13 +100,12 @@ class CalmIsQuick(KeyspaceOracle):
 
     invariants: ClassVar = ("W3",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
-        clients.on_end.append(self._ended)
+    def begin(self) -> None:
+        self.clients.on_end.append(self._ended)
         self.since: int | None = None
         """When the calm has begun; it is set from outside."""
-        plan = world.plan
-        keyspace = shares.plan
+        plan = self.world.plan
+        keyspace = self.shares.plan
         endless = [
             o
             for o in plan.operations
@@ -144,12 +142,11 @@ class ServedInTime(KeyspaceOracle):
 
     invariants: ClassVar = ("W4",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
         self.longest_us = 0
         """The longest time between two requests for one partition that succeeded."""
         self._served_at: dict[int, int] = {}
-        clients.on_end.append(self._ended)
+        self.clients.on_end.append(self._ended)
 
     @property
     def _until(self) -> int:
@@ -207,8 +204,7 @@ class OneMessageAtATime(KeyspaceOracle):
 
     invariants: ClassVar = ("W6",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
         self._at_work: set[tuple[int, int, str]] = set()
 
     def serves(self, share: DaemonShare, number: int, _epoch: int) -> None:

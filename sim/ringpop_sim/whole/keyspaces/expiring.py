@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.table.bodies import Body
     from ringpop_sim.whole.cluster import Daemon
-    from ringpop_sim.whole.keyspaces.clients import DaemonClients
-    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
-    from ringpop_sim.world.world import World
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare
 
 PREFIX: Final = "due-"
 KEYS: Final = 9
@@ -164,19 +162,18 @@ class KeysExpire(KeyspaceOracle):
 
     invariants: ClassVar = ("K16", "K17", "K18", "K19")
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
-        self._is_durable = shares.plan.mode == "durable"
-        operations = world.plan.operations
+    def begin(self) -> None:
+        self._is_durable = self.shares.plan.mode == "durable"
+        operations = self.world.plan.operations
         drifts = [abs(o.drift_ppm) * o.for_us for o in operations if isinstance(o, Clock)]
         self._early_us = EARLY_US + sum(drifts) // 1_000_000
         self._is_misled = False
-        self._rng = random.Random(f"expiring {world.seed}")
+        self._rng = random.Random(f"expiring {self.world.seed}")
         self._requests: list[DueRequest] = []
         self._by_item: dict[int, DueRequest] = {}
         self._latest: dict[str, Entry] = {}
-        clients.begin_expiring = self._begin
-        clients.on_end.append(self._ended)
+        self.clients.begin_expiring = self._begin
+        self.clients.on_end.append(self._ended)
 
     # Clients.
 

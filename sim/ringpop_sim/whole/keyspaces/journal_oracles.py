@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.journal.asker import Effects
     from ringpop_py.state.journal.records import Claim
     from ringpop_sim.plans.plan import Operation
-    from ringpop_sim.whole.keyspaces.clients import DaemonClients
-    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 BACK_US: Final = 1 * s
 """The most time that a node takes to claim its partitions again after its journal was sealed."""
@@ -51,8 +49,8 @@ class FencedComeBack(HinderedCheck, KeyspaceOracle):
     invariants: ClassVar = ("K10",)
     BY_STORE = True
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
+        super().begin()
         self._fenced: dict[tuple[Process, int], tuple[DaemonShare, int]] = {}
 
     def told(self, share: DaemonShare, fact: fx.Fact) -> None:
@@ -92,8 +90,7 @@ class JournalsStayShort(KeyspaceOracle):
 
     invariants: ClassVar = ("K11",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
         self._calm_since = 0
         self._lengths: dict[str, deque[tuple[int, int]]] = {}
         """By journal, instants and the number of slots that it had then."""
@@ -187,8 +184,7 @@ class OwnersStay(KeyspaceOracle):
 
     invariants: ClassVar = ("K13",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
         self._decided: set[tuple[str, str]] = set()
 
     def told(self, share: DaemonShare, fact: fx.Fact) -> None:

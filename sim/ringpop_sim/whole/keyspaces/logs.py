@@ -21,10 +21,8 @@ from ringpop_sim.whole.keyspaces.oracle import KeyspaceOracle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_sim.whole.keyspaces.clients import DaemonClients
-    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare
     from ringpop_sim.whole.stage.folder import SharedFile
-    from ringpop_sim.world.world import World
 
 LINES: Final = tuple(f"line-{number}" for number in range(5))
 """The keys of lines."""
@@ -148,14 +146,13 @@ class LogsCountOnce(KeyspaceOracle):
 
     invariants: ClassVar = ("K14", "K15")
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
-        self.folder = shares.cluster.folder
+    def begin(self) -> None:
+        self.folder = self.shares.cluster.folder
         self._logs: list[Log] = []
         self._log_of: list[Log] = []
-        readers = ("", FLOW) if shares.plan.dataflow else ("",)
+        readers = ("", FLOW) if self.shares.plan.dataflow else ("",)
         self._counted: dict[str, set[int]] = {prefix: set() for prefix in readers}
-        world.push(shares.plan.from_us, self._begin)
+        self.world.push(self.shares.plan.from_us, self._begin)
 
     def _begin(self, _: object) -> None:
         for number in range(self.shares.plan.files):

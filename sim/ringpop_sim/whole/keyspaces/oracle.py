@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Clock, Crash, FailStore, Pause, Slow, Stop
@@ -25,10 +25,10 @@ class KeyspaceOracle(Check, ShareWatcher):
     """An oracle of keyspaces."""
 
     def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world)
         self.shares = shares
         self.clients = clients
         shares.watchers.append(self)
+        super().__init__(world)
 
 
 class HinderedCheck(Check):
@@ -40,8 +40,7 @@ class HinderedCheck(Check):
 
     BY_STORE: ClassVar[bool] = False
 
-    def __init__(self, world: World, *more: Any) -> None:
-        super().__init__(world, *more)
+    def begin(self) -> None:
         self._active: Counter[int] = Counter()
         self._well_since: dict[int, int] = {}
 

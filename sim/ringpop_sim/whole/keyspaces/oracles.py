@@ -15,8 +15,7 @@ from ringpop_sim.whole.keyspaces.oracle import HinderedCheck, KeyspaceOracle
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from ringpop_sim.whole.keyspaces.clients import DaemonClients
-    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare
     from ringpop_sim.world.world import World
 
 LATE_US: Final = 1 * s
@@ -44,8 +43,7 @@ class OneOwnerAnEpoch(KeyspaceOracle):
 
     invariants: ClassVar = ("K2",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
         self._owner: dict[tuple[int, int], int] = {}
         self._epoch: dict[tuple[int, str], int] = {}
 
@@ -237,8 +235,7 @@ class TrucesKept(KeyspaceOracle):
 
     invariants: ClassVar = ("K9",)
 
-    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, shares, clients)
+    def begin(self) -> None:
         self._began: dict[tuple[int, int], deque[int]] = {}
 
     def serves(self, share: DaemonShare, number: int, _epoch: int) -> None:

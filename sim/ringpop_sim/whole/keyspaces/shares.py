@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ringpop_sim.plans.plan import KeyspacePlan, Operation
     from ringpop_sim.whole.cluster import WholeCluster
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.world import World
 
 GENERATION: Final = 1
 PART_BYTES: Final = 200
@@ -111,11 +110,10 @@ class DaemonShares(Check):
         on_end: called with each process that has ended.
     """
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        assert world.plan.keyspace is not None
-        self.plan: KeyspacePlan = world.plan.keyspace
-        self.cluster: WholeCluster = world  # type: ignore[assignment]
+    def begin(self) -> None:
+        assert self.world.plan.keyspace is not None
+        self.plan: KeyspacePlan = self.world.plan.keyspace
+        self.cluster: WholeCluster = self.world  # type: ignore[assignment]
         self.shelf = StoreView(self.cluster)
         self.moves_count = 0
         self.moved_at = 0

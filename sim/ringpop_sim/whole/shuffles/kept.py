@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Operation, ShufflePlan
     from ringpop_sim.whole.cluster import WholeCluster
     from ringpop_sim.whole.shuffles.beside import ShuffleProcess
-    from ringpop_sim.world.world import World
 
 BEGIN_US: Final = 2 * s
 LIVE_US: Final = 60 * s
@@ -55,8 +54,8 @@ class ShufflesKept(Check):
 
     invariants = ("U1", "U2", "U3", "U4")
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
+    def begin(self) -> None:
+        world = self.world
         assert world.plan.shuffle is not None
         self.plan: ShufflePlan = world.plan.shuffle
         self.cluster: WholeCluster = world  # type: ignore[assignment]
