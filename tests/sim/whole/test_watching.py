@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ringpop_py.state.watch import recent
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.plan import Drain, KeyspacePlan, Plan
 from ringpop_sim.runs.run import run
@@ -60,7 +61,10 @@ def test_a_watcher_that_does_not_come_to_the_end_is_found(monkeypatch: pytest.Mo
     assert "K22" in {broken.invariant for broken in found.finish().broken}
 
 
-def test_what_an_owner_must_have_is_what_fits_in_a_checkpoint() -> None:
+def test_what_an_owner_must_have_is_what_fits_in_a_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recent, "SAVED_BYTES", 1 << 18)
     log = LogOfChanges()
     for number in range(50):
         assert log.follow(len(log.changes), [(f"k{number}", b"1"), (f"l{number}", None)])
