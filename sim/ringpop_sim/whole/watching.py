@@ -126,6 +126,7 @@ class WatchersSee(KeyspaceOracle):
             for n in range(plan.watchers)
         ]
         self._is_over = False
+        self._changed_at = 0
         self.counts = Counter[str]()
         self.shares.on_end.append(self._ended)
         for program in self._programs:
@@ -242,6 +243,8 @@ class WatchersSee(KeyspaceOracle):
                 rows: list[Row] = [(key, plain(value)) for key, value in body[0].items()]
                 rows += [(key, None) for key in body[1]]
                 number = self._partition_of(rows[0][0])
+                if before == len(self._logs[number].changes):
+                    self._changed_at = self.world.now
                 if not self._logs[number].follow(before, rows):
                     name = self.shares.cluster.current.name
                     text = f"{rows} is change {before + 1} of partition {number} at {name}"
@@ -278,7 +281,8 @@ class WatchersSee(KeyspaceOracle):
     def finish(self) -> None:
         self._is_over = True
         world, shares = self.world, self.shares
-        still_us = world.now - max(shares.moved_at, world.plan.quiet_at_us + shares.plan.after_us)
+        calm_at = max(shares.moved_at, world.plan.quiet_at_us + shares.plan.after_us)
+        still_us = world.now - max(calm_at, self._changed_at)  # keys expire, streams go on
         if shares.settled and still_us > CAUGHT_UP_US:
             for text in self._behind():
                 self.broke("K22", f"after {seconds(still_us):.1f} s {text}")

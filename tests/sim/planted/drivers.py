@@ -37,7 +37,7 @@ DRIVER_BUGS: Final = (
         "                await trio.lowlevel.checkpoint()\n"
         "                self.working, self._idle = False, trio",
         "W3",
-        "partitions:4:5",
+        "partitions:4:4",
     ),
     bug(
         "of several store calls that ended together only one wakes its task",
