@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CROWD: Final = 16
 """The watchers of a partition that are answered for each change."""
-GATHER_S: Final = 0.0004
+GATHER_S: Final = 0.001
 """For each of more watchers, how long changes gather before they are answered. So a change costs a
 crowd less than half of a processor, whatever the number of its watchers."""
 GATHER_S_MAX: Final = 1.0
