@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 CROWD: Final = 16
 """The watchers of a partition that are answered for each change."""
 GATHER_S: Final = 0.001
-"""For each of more watchers, how long changes gather before they are answered. So a change costs a
-crowd less than half of a processor, whatever the number of its watchers."""
+"""For each of more watchers, how long changes gather before they are answered. So a crowd costs
+about half of a processor, in which it reads them itself, whatever its number."""
 GATHER_S_MAX: Final = 1.0
 TOGETHER_BYTES: Final = 4 << 20
 """The most bytes of the answers of all owners together that a client is sent; or one part."""
