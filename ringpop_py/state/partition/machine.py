@@ -232,6 +232,8 @@ class Machine(Parts[P]):
         self.to(part, Presence.OWNED)
         part.claimed_epoch = epoch
         self.unclaimed.discard(part.number)
+        if epoch > 1 and part.state.changes is not None:
+            part.state.changes.expect()  # perhaps somebody watches it where it was
         if part.state.due:
             self.ended.append(self.expiry.look)
 

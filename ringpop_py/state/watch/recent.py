@@ -82,7 +82,7 @@ class RecentChanges:
     def __init__(self, counts: WatchCounts) -> None:
         self.counts = counts
         self.newest = 0
-        self.follows = True
+        self.follows = False
         self.listeners: set[Listener] = set()
         self._looked = 0  # the newest change at the last look
         self._kept: deque[_Change] = deque()
@@ -199,7 +199,9 @@ class RecentChanges:
             raise StateDamaged("a checkpoint has more changes than its partition ever had")
         self.newest, self._kept = found.newest, deque(found.kept)
         self._size_bytes = sum(weight(*each) for each in found.kept)
-        self.expect()  # perhaps somebody has watched where they were saved
+        self.follows = False
+        if saved:  # perhaps somebody has watched where they were
+            self.expect()
 
 
 def weight(key: str, packed: bytes | None) -> int:
