@@ -63,7 +63,7 @@ class Changes:
         return self._last
 
     def some(self, wait_s: float) -> list[KeyChange]:
-        """Return the next changes; none if there are none for *wait_s* seconds.
+        """Return the next changes; an empty list if *wait_s* seconds bring no change.
 
         Raises as the iteration does.
         """

@@ -51,7 +51,7 @@ class LeaderMessage(Declared, frozen=True):
     """A leader's message to a worker, which answers with a `WorkerReport`.
 
     Attributes:
-        seen: the newest record that the leader knows; None if there is none.
+        seen: the newest record that the leader knows; None before the first.
         leader: the name of the leader.
         epoch, last: see `Tell`.
     """

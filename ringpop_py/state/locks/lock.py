@@ -68,12 +68,14 @@ async def async_locking(
                     yield lock
                 except Exception as error:  # noqa: BLE001 - raised below: not in a group
                     failure = error
+                finally:
+                    why = lock.why_lost()  # before the release, which may take long
             group.cancel_scope.cancel()
     finally:
         with anyio.move_on_after(RELEASE_S, shield=True):
             await holder.release()
-    if lock.lost.is_set():
-        raise LockLost(lock.why_lost()) from failure
+    if why:
+        raise LockLost(why) from failure
     if failure is not None:
         raise failure
 
@@ -93,12 +95,13 @@ def locking(
         try:
             yield lock
         finally:
+            why = lock.why_lost()  # after a pause, that thread may not know it yet
             holder.stopped.set()
             renewals.join()
     finally:
         holder.release()
-    if lock.lost.is_set():
-        raise LockLost(lock.why_lost())
+    if why:
+        raise LockLost(why)
 
 
 def _holding(key: str, ttl_s: float, wait_s: float | None, now: float) -> LockHolding:

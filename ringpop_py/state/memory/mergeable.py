@@ -63,7 +63,7 @@ class MergeableState:
 
     Attributes:
         keyed: for reading only.
-        log: what has changed, for the copies at other members; None while there are none.
+        log: what has changed, for the copies at other members; None if no other has one.
     """
 
     log: CopyLog | None = None

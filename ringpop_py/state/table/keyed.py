@@ -67,7 +67,7 @@ class ChangeLog(Protocol):
         """Follow so many changes, which are not of this node, and what comes next."""
 
     def note(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
-        """Follow what was written; call it while it *follows*, and else count it in *newest*."""
+        """Follow what was written. Only while it *follows*; otherwise count it in *newest*."""
 
     def saved(self) -> bytes:
         """Return them for a snapshot."""

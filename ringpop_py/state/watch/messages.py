@@ -35,7 +35,7 @@ class WatchRequest(KeyspaceRequest, frozen=True):
     """Changes of keys with *prefix*, or of that key if *exact*.
 
     Attributes:
-        wait_ms: how long to wait while there are none. Parts are answered together.
+        wait_ms: how long to wait for the first change. Parts are answered together.
     """
 
     prefix: Key

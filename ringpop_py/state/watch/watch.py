@@ -62,7 +62,7 @@ class AsyncChanges:
         return self._last
 
     async def some(self, wait_s: float) -> list[KeyChange]:
-        """Return the next changes; none if there are none for *wait_s* seconds.
+        """Return the next changes; an empty list if *wait_s* seconds bring no change.
 
         Raises as the iteration does.
         """

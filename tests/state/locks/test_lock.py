@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -24,12 +24,15 @@ from ringpop_py import (
     open_ringpop,
 )
 from ringpop_py.state.locks.holding import Asking
+from ringpop_py.state.locks.lock import async_locking, locking
 from ringpop_py.state.locks.terms import LOCK, LOCK_NAME, UNLOCK
 from ringpop_py.state.stores.memory import MemoryStore
 from tests.client.loops import BACKENDS, run_on
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.locks.lock import Lock
     from tests.state.keyspaces.clusters import Cluster
@@ -204,3 +207,32 @@ async def test_clients_hold_locks(backend: str) -> None:
         with pytest.raises(LockLost, match="term 3"):
             await trio.to_thread.run_sync(hold_in_thread)
         assert await keyspace.get("x") == 2
+
+
+def test_a_block_that_ends_after_its_lock_has_lapsed_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a pause of the process, when the thread that renews has not run yet."""
+    steps, late_s = list[str](), 0.0
+    clock = time.monotonic
+
+    def update(**step: Any) -> int:  # noqa: ANN401
+        steps.append(step["operation"])
+        return 1
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
+    with pytest.raises(LockLost, match="not renewed in 30 s"), locking(update, "k", 30.0, None):
+        late_s = 31.0
+    assert steps[0] == "lock"
+    assert steps[-1] == "unlock"
+    with locking(update, "k", 30.0, None):
+        pass
+
+
+async def test_the_same_in_a_task(autojump_clock: MockClock) -> None:
+    async def update(**_step: Any) -> int:  # noqa: ANN401
+        return 1
+
+    with pytest.raises(LockLost, match="not renewed in 30 s"):
+        async with async_locking(update, "k", 30.0, None):
+            autojump_clock.jump(31.0)

@@ -83,7 +83,7 @@ class Log:
     def must_have(self, after: int, upto: int) -> bool:
         """Whether an owner that has come up to *upto* has what comes after *after* in any case."""
         if not after < upto <= len(self.changes):
-            return True  # a number that is none
+            return True  # not a number of this log
         size = sum(recent.weight(*change) for change in self.changes[after:upto])
         return upto - after <= recent.KEPT_MAX and size <= recent.SAVED_BYTES
 
