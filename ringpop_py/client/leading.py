@@ -76,12 +76,13 @@ def leading(client: _Admin, name: str, ttl_s: float, above: int) -> Iterator[Lea
         try:
             yield lead
         finally:
+            why = lead.why_lost()  # after a pause, that thread may not know it yet
             holder.stopped.set()
             beats.join()
     finally:
         holder.release()
-    if isinstance(holder.end, TermLost):
-        raise LeadershipLost(f"leader {name!r}, term {lead.term}: {holder.end.why}")
+    if why or isinstance(holder.end, TermLost):  # or in the release
+        raise LeadershipLost(why or lead.why_lost())
 
 
 def _candidate(ttl_s: float, above: int, now: float) -> Candidate:

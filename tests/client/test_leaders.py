@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 import trio
 
 from ringpop_py import AsyncClient, Client, Config, ConfigError, LeadershipLost, open_ringpop
+from ringpop_py.client.leading import leading
 from ringpop_py.state.leaders.leaders import Leaders
+from ringpop_py.state.leaders.record import READ
 from ringpop_py.state.stores.memory import MemoryStore
 from tests.client.loops import BACKENDS, run_on
 
@@ -134,3 +137,28 @@ async def test_a_daemon_without_a_store_refuses_it(backend: str) -> None:
 
         await run_on(backend, hold)
         await trio.to_thread.run_sync(held)
+
+
+class _Record:
+    """A daemon with one record."""
+
+    def __init__(self) -> None:
+        self.record: Any = None
+
+    def admin(self, endpoint: str, body: Any, *, timeout_s: float) -> Any:  # noqa: ANN401
+        assert timeout_s > 0
+        if endpoint == READ:
+            return {"record": self.record, "is_gone": False}
+        is_done = body["before"] == self.record
+        self.record = body["after"] if is_done else self.record
+        return {"is_done": is_done}
+
+
+def test_a_block_that_ends_after_a_pause_says_that_the_name_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that beats has not run yet."""
+    clock, late_s, daemon = time.monotonic, 0.0, _Record()
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
+    with pytest.raises(LeadershipLost), leading(daemon, NAME, 5.0, 0):
+        late_s = 31.0

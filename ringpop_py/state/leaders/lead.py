@@ -63,8 +63,13 @@ class Lead:
 
     def check(self) -> None:
         """Raise LeadershipLost if the name is no longer held, as far as is known here."""
-        if why := self._election.why_lost(self._now()):
-            raise LeadershipLost(f"leader {self.name!r}, term {self.term}: {why}")
+        if why := self.why_lost():
+            raise LeadershipLost(why)
+
+    def why_lost(self) -> str:
+        """Return why the name is not held; empty if it is, as far as is known here."""
+        why = self._election.why_lost(self._now())
+        return why and f"leader {self.name!r}, term {self.term}: {why}"
 
 
 def is_final(error: RingpopError) -> bool:
@@ -97,15 +102,16 @@ async def leading(
                     yield lead
                 except Exception as error:  # noqa: BLE001 - raised below: not in a group
                     failure = error
+                finally:
+                    why = lead.why_lost()  # before the release, which may take long
             group.cancel_scope.cancel()
         if is_patient:
             await holder.release()
     finally:
         with anyio.move_on_after(RELEASE_S, shield=True):
             await holder.release()
-    if isinstance(holder.end, TermLost):
-        text = f"leader {name!r}, term {lead.term}: {holder.end.why}"
-        raise LeadershipLost(text) from failure
+    if why or isinstance(holder.end, TermLost):  # or in the release
+        raise LeadershipLost(why or lead.why_lost()) from failure
     if failure is not None:
         raise failure
 
