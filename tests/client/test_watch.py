@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,7 @@ from ringpop_py import (
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.watch import recent
 from tests.client.loops import BACKENDS, run_on
+from tests.state.keyspaces.clusters import all_online
 
 if TYPE_CHECKING:
     from ringpop_py.base.values.operations import Value
@@ -119,3 +121,37 @@ async def test_what_is_larger_than_a_message_comes_in_several(
                     assert sum(len(change.packed or b"") for change in some) < 3 << 20
                     found += [change.key for change in some]
                 assert sorted(found) == sorted(keys)
+
+
+async def test_a_daemon_that_ends_does_not_wait_for_watchers() -> None:
+    """Neither if it owns what they watch, nor if it asks others; they go on at another one."""
+    store, seen = MemoryStore(), list[object]()
+    async with (
+        open_ringpop(Config(store="memory:", name="a"), store=store) as a,
+        AsyncExitStack() as stack,
+    ):
+        b = await stack.enter_async_context(
+            open_ringpop(Config(store="memory:", name="b", hosts=(a.address,)), store=store)
+        )
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        through = await stack.enter_async_context(AsyncClient(b.address))
+        client = await stack.enter_async_context(AsyncKeyspaceClient(through, "k"))
+
+        async def watch() -> None:
+            async for change in client.watch(existing=True):
+                seen.append(change.value)
+
+        await keyspace.put("first", 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            while seen != [1]:
+                await trio.sleep(0.01)
+            await trio.sleep(0.5)  # it waits now
+            with trio.fail_after(8):  # below the time for which a question waits
+                await b.end()
+            await keyspace.put("second", 2)
+            with trio.fail_after(10):
+                while seen != [1, 2]:
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()

@@ -183,10 +183,11 @@ class ClientServer:
         request = decode(WatchRequest, incoming.arg3)
         result: object
         try:
-            check_use(request.keyspace, incoming.identity)
             keyspace = await self._find(request.keyspace, incoming.identity)
             request.check(keyspace.generation, keyspace.placing)
-            found = await keyspace.results_of(partial(WatchesOf, request), ())
+            found = await keyspace.results_of(
+                lambda host: WatchesOf(request, host, for_client=True), ()
+            )
             result = that_fit(found)
         except KeyspaceError as error:
             result = error

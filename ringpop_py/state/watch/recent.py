@@ -39,7 +39,7 @@ ANSWER_BYTES: Final = 1 << 20
 """The bytes of all parts after which an answer ends; the watcher asks for the rest."""
 PAGE_ROWS: Final = 1_000
 
-Listener = Callable[[Sequence[str], int], object]
+Listener = Callable[[Sequence[str]], object]
 _Change = tuple[str, bytes | None]
 """A key and its value as it is stored; None for one that was deleted."""
 
@@ -76,7 +76,7 @@ class RecentChanges:
         counts: of the keyspace.
         newest: the number of the last change; 0 before the first.
         follows: whether changes are kept: `note` them. If not, count them in *newest*.
-        listeners: what to call with the keys of each entry, and the number of its last change.
+        listeners: what to call with the keys of each entry.
     """
 
     def __init__(self, counts: WatchCounts) -> None:
@@ -119,7 +119,7 @@ class RecentChanges:
         if self.listeners:
             keys = [*changed, *deleted]
             for listener in tuple(self.listeners):
-                listener(keys, self.newest)
+                listener(keys)
         elif self.newest - self._looked > max(KEPT_MAX, count):
             self.follows, self._size_bytes = False, 0
             kept.clear()

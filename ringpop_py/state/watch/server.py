@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.errors import BadOperation, KeyspaceError
+from ringpop_py.base.errors import BadOperation, KeyspaceError, PartitionUnavailable
 from ringpop_py.base.values.declared import convert, encode, replace
 from ringpop_py.state.messages import WATCH
 from ringpop_py.state.watch.messages import Watched, WatchRequest
@@ -43,13 +43,12 @@ class _Watcher:
     def __init__(self, request: WatchRequest) -> None:
         self.rung = trio.Event()
         self.crowd = 0  # of watchers of one partition
+        self.is_late = False  # whether the asker has to learn how far a partition is
         self._request = request
         self._room = AnswerRoom()
         self._parts = {part.number: part for part in request.parts}
-        self._asked = {part.number: part.after for part in request.parts}
         self._listened: dict[int, tuple[RecentChanges, Listener]] = {}
-        self._current: set[int] = set()  # of which all is seen, and that is nothing
-        self.is_late = False  # whether the asker has to learn up to where that is
+        self._current: set[int] = set()  # of which nothing has come since the last look
 
     async def look(self, partition: Held) -> Watched:
         """Return what the part of *partition* has, and be told what changes there."""
@@ -62,7 +61,6 @@ class _Watcher:
         def found_in(state: KeyedState) -> Watched:
             found = recent.look(self._request, part, state, self._room)
             if part.after is not None and not found.rows:
-                self._parts[number] = replace(part, after=found.upto)
                 self._current.add(number)
             return found
 
@@ -80,17 +78,15 @@ class _Watcher:
             recent.listeners.add(listener)
         self.crowd = max(self.crowd, len(recent.listeners))
 
-    def _heard(self, number: int, keys: Iterable[str], newest: int) -> None:
-        # Changes of other keys wake nobody, and are seen by that: without this, a watcher of a
-        # quiet key would look at each change of its partition, or find a gap at last.
-        if number not in self._current or any(map(self._request.wants, keys)):
-            self._current.discard(number)
-            self.rung.set()
-            return
-        self._parts[number] = replace(self._parts[number], after=newest)
-        if self._listened[number][0].is_old(self._asked[number]):
+    def _heard(self, number: int, keys: Iterable[str]) -> None:
+        # Changes of other keys wake nobody. But before what follows the place that the asker knows
+        # is forgotten, it has to learn a later one; otherwise it would meet a gap at last.
+        if number in self._current and not any(map(self._request.wants, keys)):
+            if not self._listened[number][0].is_old(self._parts[number].after):
+                return
             self.is_late = True
-            self.rung.set()
+        self._current.discard(number)
+        self.rung.set()
 
     def end(self) -> None:
         """Listen no longer."""
@@ -111,7 +107,7 @@ async def watched_here(host: Host, request: WatchRequest) -> list[Any]:
         while True:
             changed, watcher.rung = host.changed, trio.Event()
             results = await host.each(request.numbers, watcher.look)
-            waits = all(map(_is_empty, results)) and not (watcher.is_late or host.ending)
+            waits = all(map(_is_empty, results)) and not watcher.is_late
             if not waits or trio.current_time() >= until:
                 return results
             with trio.move_on_at(until):
@@ -140,10 +136,15 @@ async def _either(first: trio.Event, second: trio.Event) -> None:
 
 @dataclass(slots=True)
 class WatchesOf:
-    """A `WatchRequest` for a dispatcher."""
+    """A `WatchRequest` for a dispatcher.
+
+    Attributes:
+        for_client: whether it is of a client, for which the end of this node must not wait.
+    """
 
     request: WatchRequest
     host: Host
+    for_client: bool = False
     asked: set[int] = field(default_factory=set)
     endpoint = WATCH
     changes_state = False
@@ -178,7 +179,28 @@ async def watched(dispatcher: Dispatcher, wanted: WatchesOf) -> dict[int, object
     """Return what the parts of *wanted* have, by partition; without those nobody answered for.
 
     If it waits, the first news of any owner end it; and otherwise the last answer.
+
+    Raises:
+        PartitionUnavailable: it is for a client, and this node is about to end: ask another one.
     """
+    if not wanted.for_client:
+        return await _watched(dispatcher, wanted)
+    host = wanted.host
+    async with trio.open_nursery() as nursery:
+
+        async def end() -> None:
+            while not host.ending:
+                await host.changed.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(end)
+        found = await _watched(dispatcher, wanted)
+        nursery.cancel_scope.cancel()
+        return found
+    raise PartitionUnavailable("this node is about to end: ask another one")
+
+
+async def _watched(dispatcher: Dispatcher, wanted: WatchesOf) -> dict[int, object]:
     request, host = wanted.request, wanted.host
     by_owner: dict[str, list[int]] = defaultdict(list)
     for number in request.numbers:

@@ -10,7 +10,8 @@ import trio
 
 from ringpop_py import ConfigError, KeyspaceUnknown, WatchPosition
 from ringpop_py.base.errors import BadOperation, WatchGap
-from ringpop_py.state.watch import recent
+from ringpop_py.state.watch import recent, server
+from ringpop_py.state.watch.messages import Watched
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.keyspaces.keyspace import Keyspace
-    from ringpop_py.state.watch.messages import Watched
     from ringpop_py.state.watch.watch import AsyncChanges
     from tests.state.keyspaces.clusters import Cluster
 
@@ -269,3 +269,37 @@ async def test_each_owner_says_how_far_it_is_when_a_question_ends_without_news()
         assert after is not None
         grown = [n - was for (_, was), (_, n) in zip(before.numbers, after.numbers, strict=True)]
         assert sorted(grown)[-3:] == [0, 1, 1]
+
+
+async def test_a_crowd_is_answered_less_often_and_sees_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CROWD", 2)
+    monkeypatch.setattr(server, "GATHER_S", 0.05)
+    looks = list[int]()
+    look = recent.RecentChanges.look
+
+    def counted(self: recent.RecentChanges, *about: Any) -> Watched:  # noqa: ANN401
+        looks.append(self.newest)
+        return look(self, *about)
+
+    async with opened("a", "b") as (_, keyspace, nursery):
+        found = [await begun(keyspace.watch(), nursery) for _ in range(10)]
+        await trio.sleep(1)
+        monkeypatch.setattr(recent.RecentChanges, "look", counted)
+        for number in range(50):
+            await keyspace.put("k", number)
+            await trio.sleep(0.01)
+        with trio.fail_after(5):
+            while any(len(each) < 50 for each in found):
+                await trio.sleep(0.01)
+        assert all(each == [("k", number) for number in range(50)] for each in found)
+        of_others = 2 * PARTITIONS  # a question is of all partitions of an owner
+        assert len(looks) < 10 * of_others * 4  # without it, 50 times, and more
+
+
+def test_a_client_is_sent_no_more_than_fits_and_one_part_in_any_case() -> None:
+    row = 1, "k", bytes(server.TOGETHER_BYTES // 2)
+    results: dict[int, object] = {n: Watched((row,), 1) for n in range(3)}
+    results[3], results[4] = Watched((), 7), WatchGap("gone")
+    assert [number for number, _ in server.that_fit(results)] == [0, 3, 4]
+    large = {0: Watched((row, row, row), 3), 1: Watched((row,), 1)}
+    assert [number for number, _ in server.that_fit(large)] == [0]
