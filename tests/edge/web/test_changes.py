@@ -203,3 +203,28 @@ async def test_a_reader_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatc
                     await keyspace.put("k", "x" * 200_000)
                     await trio.sleep(0.01)
         assert (await http.get("/keyspaces/k/keys/k")).is_success
+
+
+class _Limits:
+    """Limits that note what counts."""
+
+    def __init__(self) -> None:
+        self.noted: list[int] = []
+
+    def why_over(self, _identity: object, _now: float, *_parts: bytes) -> str:
+        return ""
+
+    def note_bytes(self, _identity: object, count: int, _now: float) -> None:
+        self.noted.append(count)
+
+
+async def test_the_bytes_of_a_stream_count_for_its_reader() -> None:
+    async with a_node() as (node, keyspace, http):
+        limits: Any = _Limits()
+        node.channel.handlers.limits = limits
+        async with events_of(http) as events:
+            await events.receive()
+            before = sum(limits.noted)
+            await keyspace.put("k", "x" * 10_000)
+            await events.receive()
+            assert sum(limits.noted) - before > 10_000
